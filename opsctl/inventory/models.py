@@ -1,0 +1,206 @@
+"""inventory.yaml as frozen, typed values. Durations are seconds once read."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(value: object) -> float:
+    """`90`, `"90s"`, `"15m"`, `"1.5h"` or `"250ms"` in seconds.
+
+    Raises:
+        ValueError: it is not such a duration, or not above zero.
+    """
+    if isinstance(value, bool):
+        raise ValueError("expected a duration such as 90s or 15m")
+    if isinstance(value, int | float):
+        seconds = float(value)
+    else:
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None:
+            raise ValueError(f"expected a duration such as 90s or 15m, not {value!r}")
+        seconds = float(match["number"]) * _UNIT_SECONDS[match["unit"]]
+    if seconds <= 0:
+        raise ValueError("a duration must be above zero")
+    return seconds
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+# Names end up in paths below /var/lib/opsctl and in file names on this side.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:_.\\@-]+\.service$")]
+AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SecretRef(_Model):
+    """A secret by reference: an environment variable's name or a file's path, never the value."""
+
+    env: str | None = None
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SecretRef:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("give exactly one of 'env' and 'file'")
+        return self
+
+    def read(self) -> str:
+        """The secret itself.
+
+        Raises:
+            LookupError: the variable is unset or the file cannot be read; the message names
+                the reference and never a value.
+        """
+        if self.env is not None:
+            value = os.environ.get(self.env)
+            if not value:
+                raise LookupError(f"the environment variable {self.env} is not set")
+            return value
+        assert self.file is not None
+        try:
+            return self.file.expanduser().read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise LookupError(f"cannot read {self.file}: {error.strerror}") from None
+
+
+class Ssh(_Model):
+    """How to reach the host. Everything left out comes from `ssh -G ADDRESS`."""
+
+    address: str
+    user: str | None = None
+    port: Port | None = None
+    identity_file: Path | None = None
+    known_hosts: Path | None = None
+    config: Path | None = None  # as ssh -F
+    connect_timeout: Duration = 10.0
+
+
+class Load(_Model):
+    """How long a start may take: `budget` in all, `stall` without any sign of progress."""
+
+    budget: Duration = 900.0
+    stall: Duration = 300.0
+
+
+class Smoke(_Model):
+    """The requests that prove a start, and what their answers must show."""
+
+    prompt: str = "Write quicksort in Python with comments."
+    max_tokens: Annotated[int, Field(ge=16)] = 128
+    timeout: Duration = 120.0
+    # Tokens per verify step, the bonus token included: 1.0 means that nothing drafted
+    # was accepted. None leaves acceptance out of the verdict.
+    min_accept_len: Annotated[float, Field(ge=1.0)] | None = None
+    # False for a server without speculation: then no verify step is asked for.
+    speculative: bool = True
+
+
+class Model(_Model):
+    path: AbsolutePath
+    served_name: str
+
+
+class Launch(_Model):
+    """What the unit template is filled with beside the service's own fields."""
+
+    template: str = "sglang.service.j2"
+    user: str = "root"
+    environment: dict[str, str] = Field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    stop_timeout: Duration = 90.0
+
+
+class Service(_Model):
+    """One SGLang server: its systemd unit, its install, and what is expected of it."""
+
+    unit: UnitName
+    python: AbsolutePath
+    distribution: Name = "sglang"
+    port: Port
+    listen: str = "0.0.0.0"  # noqa: S104 - what SGLang binds on the host, from its unit
+    model: Model
+    endpoint: Literal["ssh"] | Annotated[str, Field(pattern=r"^https?://")] = "ssh"
+    api_key: SecretRef | None = None
+    load: Load = Load()
+    patch_set: Name | None = None
+    smoke: Smoke = Smoke()
+    launch: Launch = Launch()
+    state_dir: AbsolutePath = "/var/lib/opsctl"
+
+    _name: str = PrivateAttr(default="")
+
+    @property
+    def name(self) -> str:
+        """The key of this service in inventory.yaml."""
+        return self._name
+
+    @property
+    def connect_host(self) -> str:
+        """The address on the host itself at which the server answers."""
+        return "127.0.0.1" if self.listen in {"0.0.0.0", "::", ""} else self.listen  # noqa: S104
+
+
+class Host(_Model):
+    """A host by SSH, or a lab of that name on this machine."""
+
+    ssh: Ssh | None = None
+    lab: Name | None = None
+    python: str = "python3"  # the interpreter of the host program, not of SGLang
+    services: dict[Name, Service] = Field(min_length=1)
+
+    _name: str = PrivateAttr(default="")
+
+    @property
+    def name(self) -> str:
+        """The key of this host in inventory.yaml."""
+        return self._name
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Host:
+        if (self.ssh is None) == (self.lab is None):
+            raise ValueError("give exactly one of 'ssh' and 'lab'")
+        return self
+
+    def model_post_init(self, context: Any, /) -> None:
+        for name, service in self.services.items():
+            service._name = name
+
+
+class Defaults(_Model):
+    host: Name | None = None
+
+
+class Inventory(_Model):
+    version: Literal[1]
+    defaults: Defaults = Defaults()
+    hosts: dict[Name, Host] = Field(min_length=1)
+
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def path(self) -> Path | None:
+        """The file that this inventory was read from."""
+        return self._path
+
+    def model_post_init(self, context: Any, /) -> None:
+        for name, host in self.hosts.items():
+            host._name = name
+
+    @model_validator(mode="after")
+    def _default_exists(self) -> Inventory:
+        if self.defaults.host is not None and self.defaults.host not in self.hosts:
+            raise ValueError(f"defaults.host names {self.defaults.host!r}, which hosts lacks")
+        return self

@@ -1,5 +1,6 @@
 """inventory.yaml: hosts, their services, and what is expected of each."""
 
+from opsctl.inventory.load import ENVIRONMENT, find, load, select
 from opsctl.inventory.models import (
     Host,
     Inventory,
@@ -14,6 +15,7 @@ from opsctl.inventory.models import (
 )
 
 __all__ = [
+    "ENVIRONMENT",
     "Host",
     "Inventory",
     "Launch",
@@ -23,5 +25,8 @@ __all__ = [
     "Service",
     "Smoke",
     "Ssh",
+    "find",
+    "load",
     "parse_duration",
+    "select",
 ]

@@ -1,0 +1,13 @@
+"""A fault with a name. It crosses the connection as data and becomes an OpsctlError there."""
+
+from __future__ import annotations
+
+
+class HostFault(Exception):
+    """`code` is stable and snake_case; `remedy` says what an operator does about it."""
+
+    def __init__(self, code: str, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.remedy = remedy

@@ -1,0 +1,139 @@
+"""The journal, read and filtered on the host; entries go over the wire as journalctl's JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from typing import Any, Dict, List, Optional
+
+from . import unit as units
+from .errors import HostFault
+from .streams import Stream
+
+# Shipping all fields costs three times as much as these.
+FIELDS = (
+    "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,_PID,_SYSTEMD_INVOCATION_ID,INVOCATION_ID,"
+    "_SOURCE_REALTIME_TIMESTAMP"
+)
+BASE = ["journalctl", "--output=json", "--output-fields=" + FIELDS, "--all", "--no-pager", "-q"]
+
+Entry = Dict[str, Any]
+
+
+def scope(unit: str, invocation: Optional[str]) -> List[str]:
+    """The matches for one start, PID 1's own lines about it included, or for the unit.
+
+    `_SYSTEMD_INVOCATION_ID` alone misses "Main process exited, status=9/KILL".
+    """
+    if invocation:
+        return ["_SYSTEMD_INVOCATION_ID=" + invocation, "+", "INVOCATION_ID=" + invocation]
+    return ["--unit=" + unit]
+
+
+def query(
+    unit: str,
+    invocation: Optional[str] = None,
+    lines: int = 20000,
+    grep: Optional[str] = None,
+    since: Optional[float] = None,
+) -> List[Entry]:
+    """The last `lines` entries, oldest first; `since` is Unix time in seconds on this host."""
+    argv = [*BASE, "--lines=%d" % lines]
+    if since is not None:
+        argv.append("--since=@%.6f" % since)
+    if grep is not None:
+        argv.append("--grep=" + grep)
+    done = units.run([*argv, *scope(unit, invocation)], timeout=120)
+    # --grep without a match exits 1 and says nothing.
+    if done.returncode != 0 and done.stderr.strip():
+        raise HostFault("journal_failed", "journalctl failed: %s" % done.stderr.strip())
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+class Follower:
+    """`journalctl --follow` of one start, read without blocking."""
+
+    def __init__(self, unit: str, invocation: str) -> None:
+        argv = [*BASE, "--follow", "--lines=all", *scope(unit, invocation)]
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        self._descriptor = self._process.stdout.fileno()
+        self._rest = b""
+
+    def read(self, timeout: float) -> List[Entry]:
+        """Entries that arrive within `timeout` seconds; returns at the first batch."""
+        ready, _, _ = select.select([self._descriptor], [], [], timeout)
+        if not ready:
+            return []
+        data = os.read(self._descriptor, 1 << 20)
+        if not data:
+            # journalctl ended (vacuumed away, killed): the unit's state still speaks.
+            time.sleep(timeout)
+            return []
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in whole if line.startswith(b"{")]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def watch(stream: Stream, unit: str, interval: float = 0.5, heartbeat: float = 1.0) -> None:
+    """Send {"unit": properties} at each change of state and at least every `heartbeat` s,
+    and {"entries": [...]} of the invocation of the moment as they are written.
+
+    Entries come as soon as journald has them; the state is looked at every `interval` s and
+    at once after a line of PID 1, which is what a start, an exit or a restart writes.
+    """
+    follower: Optional[Follower] = None
+    invocation = ""
+    shown: Dict[str, Any] = {}
+    shown_at = looked_at = 0.0
+    try:
+        while not stream.cancelled.is_set():
+            now = time.monotonic()
+            if now - looked_at >= interval:
+                looked_at = now
+                state = units.show(unit)
+                if _differs(state, shown) or now - shown_at >= heartbeat:
+                    shown, shown_at = state, now
+                    stream.send({"unit": state})
+                if state.get("InvocationID", "") != invocation:
+                    if follower is not None:
+                        _drain(stream, follower)
+                        follower.close()
+                    invocation = state.get("InvocationID", "")
+                    follower = Follower(unit, invocation) if invocation else None
+            if follower is None:
+                stream.cancelled.wait(min(interval, 0.1))
+                continue
+            entries = follower.read(min(interval, 0.25))
+            if entries:
+                stream.send({"entries": entries, "time": time.time()})
+                if any(entry.get("INVOCATION_ID") for entry in entries):
+                    looked_at = 0.0
+    finally:
+        if follower is not None:
+            follower.close()
+
+
+def _drain(stream: Stream, follower: Follower) -> None:
+    """The last words of a start that is over."""
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        entries = follower.read(0.1)
+        if not entries:
+            return
+        stream.send({"entries": entries, "time": time.time()})
+
+
+def _differs(now: Dict[str, Any], before: Dict[str, Any]) -> bool:
+    keys = ("ActiveState", "SubState", "InvocationID", "NRestarts", "Result", "MainPID")
+    return any(now.get(key) != before.get(key) for key in keys)

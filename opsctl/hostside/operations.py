@@ -1,0 +1,170 @@
+"""The operations by name. Each takes and returns plain JSON values.
+
+`site` names one service on this host: {service, unit, python, distribution, package, listen,
+port, state_dir}.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any, Callable, Dict, List, Optional
+
+from . import install as installed
+from . import journal, probe, unit
+from .errors import HostFault
+from .state import Lock, Record, State, lock_holder
+from .swap import stage, swap
+
+Site = Dict[str, Any]
+
+_LOCK = Lock()
+
+
+def _state(site: Site) -> State:
+    return State(site["state_dir"], site["service"])
+
+
+def _locked_state(site: Site) -> State:
+    state = _state(site)
+    if not _LOCK.held(state):
+        raise HostFault("lock_not_held", "this needs the lock of the service, which is not held")
+    return state
+
+
+def _install(site: Site) -> Dict[str, Any]:
+    found = installed.locate(site["python"], site["distribution"], site["package"])
+    return dict(found, python=site["python"])
+
+
+def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
+    """Everything that a plan, a preflight or a doctor wants to know, in one round trip.
+
+    The part that can fail by itself does so in place: `install` is then {"fault": …}.
+    """
+    state = _state(site)
+    properties = unit.show(site["unit"])
+    cgroup = str(properties.get("ControlGroup") or "")
+    facts: Dict[str, Any] = {
+        "host": probe.machine(),
+        "unit": properties,
+        "port": probe.listener(site["listen"], site["port"], cgroup),
+        "strays": probe.strays(site["python"], cgroup),
+        "gpu": probe.gpu_processes(cgroup),
+        "disk": {"state": probe.disk_free(site["state_dir"])},
+        "lock": lock_holder(state),
+        "generation": state.current(),
+        "swap": state.swap_under_way(),
+        "generations": state.numbers(),
+        "loads": state.loads(),
+    }
+    try:
+        install = _install(site)
+    except HostFault as fault:
+        facts["install"] = {
+            "fault": {"code": fault.code, "message": fault.message, "remedy": fault.remedy}
+        }
+        return facts
+    record = installed.record_hashes(install["record"])
+    named = set(paths)
+    if facts["generation"]:
+        named.update(facts["generation"]["files"])
+    install["files"] = {
+        path: installed.file_facts(install["package_dir"], site["package"], record, path)
+        for path in sorted(named)
+    }
+    if audit:
+        install["audit"] = installed.audit(install, site["package"])
+    facts["install"] = install
+    facts["disk"]["package"] = probe.disk_free(install["package_dir"])
+    return facts
+
+
+def read(
+    site: Site, package_dir: str, paths: List[str], objects: List[str]
+) -> Dict[str, Dict[str, Optional[str]]]:
+    """Contents in base64, of files below the package and of stored objects; None if absent."""
+
+    def encode(data: Optional[bytes]) -> Optional[str]:
+        return None if data is None else base64.b64encode(data).decode("ascii")
+
+    state = _state(site)
+    return {
+        "paths": {p: encode(installed.read_bytes(os.path.join(package_dir, p))) for p in paths},
+        "objects": {o: encode(state.get(o)) if state.has(o) else None for o in objects},
+    }
+
+
+def lock(site: Site, who: str, why: str) -> None:
+    """Take the lock, or fail with `lock_held` and the holder's name."""
+    _LOCK.take(_state(site), {"who": who, "why": why})
+
+
+def unlock() -> None:
+    _LOCK.release()
+
+
+def stage_generation(
+    site: Site,
+    target: Record,
+    contents: Dict[str, str],
+    expect: Dict[str, Optional[str]],
+    found_set: Optional[Record] = None,
+) -> Record:
+    """See `swap.stage`. Changes nothing outside the state folder."""
+    state = _locked_state(site)
+    return stage(state, _install(site), target, contents, expect=expect, found_set=found_set)
+
+
+def swap_generation(site: Site, number: int) -> Dict[str, Any]:
+    """See `swap.swap`. Refused while the unit runs."""
+    state = _locked_state(site)
+    active = unit.show(site["unit"]).get("ActiveState")
+    if active not in ("inactive", "failed"):
+        raise HostFault(
+            "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
+        )
+    return swap(state, _install(site), number)
+
+
+def conclude(
+    site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
+) -> None:
+    """Write down how a generation ended, and how long its start took."""
+    state = _locked_state(site)
+    record = state.generation(number)
+    record.update(status=status, verdict=verdict)
+    state.save(record)
+    if load_seconds is not None:
+        state.record_load(load_seconds, number)
+
+
+def record_load(site: Site, seconds: float) -> None:
+    """How long a start took, for the next estimate."""
+    state = _locked_state(site)
+    current = state.current()
+    state.record_load(seconds, current["number"] if current else None)
+
+
+def generations(site: Site) -> List[Record]:
+    """Every recorded generation, oldest first."""
+    state = _state(site)
+    return [state.generation(number) for number in state.numbers()]
+
+
+OPERATIONS: Dict[str, Callable[..., Any]] = {
+    "inspect": inspect,
+    "read": read,
+    "lock": lock,
+    "unlock": unlock,
+    "stage": stage_generation,
+    "swap": swap_generation,
+    "conclude": conclude,
+    "record_load": record_load,
+    "generations": generations,
+    "unit_state": unit.show,
+    "unit_cat": unit.cat,
+    "unit_control": unit.control,
+    "journal": journal.query,
+}
+STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}

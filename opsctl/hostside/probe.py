@@ -1,0 +1,157 @@
+"""What the machine looks like: disk, the port, left-over processes, GPU memory held."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from .unit import run
+
+_LISTEN = "0A"
+
+
+def machine() -> Dict[str, Any]:
+    """The host's name, clock (Unix seconds), Python, systemd and boot."""
+    version = run(["systemctl", "--version"]).stdout.split()
+    return {
+        "hostname": platform.node(),
+        "time": time.time(),
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "uid": os.geteuid(),
+        "systemd": version[1] if len(version) > 1 else None,
+        "boot_id": _text("/proc/sys/kernel/random/boot_id").strip(),
+    }
+
+
+def disk_free(path: str) -> Dict[str, Any]:
+    """Free bytes for the nearest existing folder at or above `path`, and whether it is writable."""
+    folder = path
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder) or "/"
+    return {
+        "path": path,
+        "free": shutil.disk_usage(folder).free,
+        "writable": os.access(folder, os.W_OK),
+    }
+
+
+def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
+    """Who listens on `port` at `address` or at every address; None when nobody does.
+
+    `own` tells whether that process belongs to `cgroup`, the unit's. A process outside this
+    container's PID namespace has no pid here.
+    """
+    inode = _listening_inode(address, port)
+    if inode is None:
+        return None
+    target = "socket:[%s]" % inode
+    for pid in _pids():
+        try:
+            fds = os.listdir("/proc/%d/fd" % pid)
+        except OSError:
+            continue
+        for fd in fds:
+            try:
+                if os.readlink("/proc/%d/fd/%s" % (pid, fd)) == target:
+                    return {"pid": pid, "command": _command(pid), "own": _within(pid, cgroup)}
+            except OSError:
+                continue
+    return {"pid": None, "command": None, "own": False}
+
+
+def _listening_inode(address: str, port: int) -> Optional[str]:
+    wanted = {"00000000", "0" * 32}
+    if address not in ("0.0.0.0", "::", ""):  # noqa: S104 - read, not bound
+        wanted.add(_proc_address(address))
+    else:
+        wanted = set()  # binding every address collides with a listener at any one
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in _text(table).splitlines()[1:]:
+            fields = line.split()
+            host, _, number = fields[1].rpartition(":")
+            if fields[3] == _LISTEN and int(number, 16) == port and (not wanted or host in wanted):
+                return fields[9]
+    return None
+
+
+def _proc_address(address: str) -> str:
+    """An address as /proc/net/tcp prints it: each 32-bit word in the machine's byte order."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    raw = socket.inet_pton(family, socket.gethostbyname(address) if family == 2 else address)
+    words = [raw[i : i + 4] for i in range(0, len(raw), 4)]
+    return "".join("%08X" % int.from_bytes(word, sys.byteorder) for word in words)
+
+
+def strays(python: str, cgroup: str) -> List[Dict[str, Any]]:
+    """Server processes of this environment outside the unit: left over from a kill, or run by
+    hand. They can hold the port and GPU memory."""
+    prefix = os.path.dirname(python) + os.sep
+    found = []
+    for pid in _pids():
+        words = _argv(pid)
+        if not words or _within(pid, cgroup):
+            continue
+        launched = words[0].startswith(prefix) and any("sglang" in w for w in words[1:])
+        # SGLang's children rename themselves, which wipes their arguments.
+        if launched or words[0].startswith("sglang::"):
+            found.append({"pid": pid, "command": _command(pid)})
+    return found
+
+
+def gpu_processes(cgroup: str) -> Optional[List[Dict[str, Any]]]:
+    """Processes that hold GPU memory, in MiB; None where there is no nvidia-smi."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    query = "--query-compute-apps=pid,process_name,used_memory"
+    done = run(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+    found = []
+    for line in done.stdout.splitlines():
+        fields = [f.strip() for f in line.split(",")]
+        if len(fields) >= 3 and fields[0].isdigit():
+            memory = re.sub(r"\D", "", fields[-1])
+            found.append(
+                {
+                    "pid": int(fields[0]),
+                    "command": fields[1],
+                    "memory_mib": int(memory) if memory else None,
+                    "own": _within(int(fields[0]), cgroup),
+                }
+            )
+    return found
+
+
+def _pids() -> List[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def _argv(pid: int) -> List[str]:
+    return [word for word in _text("/proc/%d/cmdline" % pid).split("\0") if word]
+
+
+def _command(pid: int) -> str:
+    return " ".join(_argv(pid))[:200]
+
+
+def _within(pid: int, cgroup: str) -> bool:
+    """Whether `pid` is in `cgroup` or below, in any hierarchy (v1, v2 and hybrid)."""
+    if not cgroup:
+        return False
+    for line in _text("/proc/%d/cgroup" % pid).splitlines():
+        path = line.split(":", 2)[-1]
+        if path == cgroup or path.startswith(cgroup + "/"):
+            return True
+    return False

@@ -1,0 +1,222 @@
+"""What opsctl keeps on the host, below /var/lib/opsctl/<service>.
+
+::
+
+    generations/<n>.json   what generation n replaced and what it put there, by hash
+    current                the number of the generation that the files on disk are
+    swap                   {from, to} while a swap is under way; its presence means a mixture
+    objects/<sha256>       the content of every file that any generation names
+    loads.jsonl            how long each confirmed start took, seconds
+    lock                   held with flock by the host program of a deploy; names its holder
+
+Generation 0 is what was found before the first deploy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import tempfile
+import time
+from typing import Any, Dict, List, Optional
+
+from .errors import HostFault
+from .install import read_bytes, sha256
+
+Record = Dict[str, Any]
+
+_SERVICE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")
+
+
+def write_atomically(
+    path: str, data: bytes, mode: int = 0o644, owner: "Optional[tuple[int, int]]" = None
+) -> None:
+    """Replace `path` whole or not at all, durably.
+
+    A temporary file in the same folder and a rename: never through an existing inode, which
+    uv may share with its cache and sibling environments by a hardlink.
+    """
+    folder = os.path.dirname(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=".opsctl-", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as f:
+            f.write(data)
+            # mkstemp makes 0600, which a service user could not read.
+            os.fchmod(f.fileno(), mode)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(f.fileno(), *owner)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class State:
+    """The folder of one service. Reading never creates anything."""
+
+    def __init__(self, state_dir: str, service: str) -> None:
+        if not _SERVICE.match(service):
+            raise HostFault("bad_service_name", "not a service name: %r" % service)
+        self.root = os.path.join(state_dir, service)
+
+    def path(self, *parts: str) -> str:
+        return os.path.join(self.root, *parts)
+
+    def prepare(self) -> None:
+        for name in ("generations", "objects"):
+            os.makedirs(self.path(name), mode=0o755, exist_ok=True)
+
+    # -- generations -------------------------------------------------------------------
+
+    def numbers(self) -> List[int]:
+        try:
+            names = os.listdir(self.path("generations"))
+        except FileNotFoundError:
+            return []
+        return sorted(int(n[:-5]) for n in names if re.match(r"^\d+\.json$", n))
+
+    def generation(self, number: int) -> Record:
+        data = read_bytes(self.path("generations", "%d.json" % number))
+        if data is None:
+            known = ", ".join(map(str, self.numbers())) or "none"
+            raise HostFault(
+                "generation_missing",
+                "there is no generation %d; recorded: %s" % (number, known),
+                "choose one of those",
+            )
+        record: Record = json.loads(data)
+        return record
+
+    def current(self) -> Optional[Record]:
+        data = read_bytes(self.path("current"))
+        return None if data is None else self.generation(int(data))
+
+    def set_current(self, number: int) -> None:
+        write_atomically(self.path("current"), b"%d\n" % number)
+
+    def save(self, record: Record) -> None:
+        data = json.dumps(record, indent=1, sort_keys=True).encode() + b"\n"
+        write_atomically(self.path("generations", "%d.json" % record["number"]), data)
+
+    def swap_under_way(self) -> Optional[Record]:
+        data = read_bytes(self.path("swap"))
+        return None if data is None else json.loads(data)
+
+    # -- contents ----------------------------------------------------------------------
+
+    def put(self, data: bytes) -> str:
+        digest = sha256(data)
+        path = self.path("objects", digest)
+        if not os.path.exists(path):
+            write_atomically(path, data)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        data = read_bytes(self.path("objects", digest))
+        if data is None or sha256(data) != digest:
+            raise HostFault(
+                "object_damaged",
+                "the stored content %s is %s" % (digest, "missing" if data is None else "damaged"),
+                "reinstall the distribution to return to the wheel's own files",
+            )
+        return data
+
+    def has(self, digest: str) -> bool:
+        return os.path.exists(self.path("objects", digest))
+
+    # -- load times --------------------------------------------------------------------
+
+    def record_load(self, seconds: float, generation: Optional[int]) -> None:
+        entry = {"seconds": round(seconds, 3), "generation": generation, "time": time.time()}
+        with open(self.path("loads.jsonl"), "a", encoding="utf-8") as f:
+            f.write(json.dumps(entry) + "\n")
+
+    def loads(self, last: int = 10) -> List[float]:
+        data = read_bytes(self.path("loads.jsonl")) or b""
+        seconds = []
+        for line in data.decode("utf-8", "replace").splitlines()[-last:]:
+            try:
+                seconds.append(float(json.loads(line)["seconds"]))
+            except (ValueError, KeyError, TypeError):
+                continue  # a torn line of a crash costs one figure, no more
+        return seconds
+
+
+class Lock:
+    """One change of a service at a time. The kernel frees it when this program ends."""
+
+    def __init__(self) -> None:
+        self._descriptor: Optional[int] = None
+        self._root: Optional[str] = None
+
+    def held(self, state: State) -> bool:
+        return self._descriptor is not None and self._root == state.root
+
+    def take(self, state: State, holder: Record) -> None:
+        state.prepare()
+        descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise HostFault("lock_held", describe_holder(lock_holder(state))) from None
+        data = json.dumps(dict(holder, since=time.time(), pid=os.getpid())).encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, data, 0)
+        self._descriptor, self._root = descriptor, state.root
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = self._root = None
+
+
+def lock_holder(state: State) -> Optional[Record]:
+    """Who holds the lock now; None when it is free. What a dead holder wrote does not count."""
+    try:
+        descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        text = os.pread(descriptor, 65536, 0)
+        try:
+            holder: Record = json.loads(text)
+            return holder
+        except ValueError:
+            return {"who": "somebody", "why": "unknown", "since": None}
+    finally:
+        os.close(descriptor)
+
+
+def describe_holder(holder: Optional[Record]) -> str:
+    if not holder:
+        return "the lock of this service was held a moment ago"
+    since = holder.get("since")
+    ago = " for %.0f s" % (time.time() - since) if since else ""
+    return "%s holds the lock of this service%s: %s" % (
+        holder.get("who", "somebody"),
+        ago,
+        holder.get("why", "no reason given"),
+    )

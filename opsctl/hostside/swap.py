@@ -1,0 +1,211 @@
+"""Stage a generation and put it in place. The service is stopped meanwhile.
+
+A process that starts in the middle of a swap could import a mixture of two versions (4 to 8
+of 80 imports did, with `os.replace` file by file), so `swap` is for a stopped unit only, and
+the file `swap` in the state folder tells a mixture apart from a whole version ever after.
+"""
+
+from __future__ import annotations
+
+import base64
+import glob
+import json
+import os
+import stat
+import time
+from typing import Any, Dict, Optional
+
+from . import install as installed
+from .errors import HostFault
+from .state import Record, State, sync_folder, write_atomically
+
+# path -> {"sha256": content, None where absent; "pristine_sha256": as the wheel has it}
+Files = Dict[str, Dict[str, Optional[str]]]
+
+
+def _full(package_dir: str, path: str) -> str:
+    full = os.path.normpath(os.path.join(package_dir, path))
+    if os.path.isabs(path) or not full.startswith(package_dir.rstrip("/") + "/"):
+        raise HostFault("path_outside", "%r is not a path below the package" % path)
+    return full
+
+
+def _hash_on_disk(package_dir: str, path: str) -> Optional[str]:
+    data = installed.read_bytes(_full(package_dir, path))
+    return None if data is None else installed.sha256(data)
+
+
+def stage(
+    state: State,
+    install: Dict[str, Any],
+    target: Record,
+    contents: Dict[str, str],
+    *,
+    expect: Dict[str, Optional[str]],
+    found_set: Optional[Record],
+) -> Record:
+    """Record a new generation, with everything that it and its way back need.
+
+    `target` is {set, files, …}; `contents` maps sha256 to base64; `expect` is what the plan
+    saw on disk: another deploy or hand in between is refused. Returns the new record.
+    """
+    package_dir = install["package_dir"]
+    for path, digest in expect.items():
+        now = _hash_on_disk(package_dir, path)
+        if now != digest:
+            raise HostFault(
+                "changed_since_plan",
+                "%s changed on the host since the plan was made" % path,
+                "run `opsctl plan` again",
+            )
+    state.prepare()
+    previous = state.current()
+    if previous is None:
+        previous = _record_found(state, install, target["files"], found_set)
+    for digest, text in contents.items():
+        if state.put(base64.b64decode(text)) != digest:
+            raise HostFault("content_damaged", "content of %s arrived damaged" % digest)
+    sources = {}
+    for path, file in target["files"].items():
+        if file["sha256"] is not None:
+            sources[path] = state.get(file["sha256"])
+        # The way back of a path that no generation has named yet.
+        if path not in previous["files"]:
+            _keep(state, package_dir, path)
+    bad = installed.compile_check(install["python"], sources)
+    if bad:
+        first = bad[0]
+        raise HostFault(
+            "does_not_compile",
+            "%s:%s: %s (with the host's Python %s)"
+            % (first["path"], first["line"], first["message"], install["python_version"]),
+            "mend the patch; `opsctl patches check` finds this without a host",
+        )
+    record = dict(
+        target,
+        number=(state.numbers() or [0])[-1] + 1,
+        predecessor=previous["number"],
+        created=time.time(),
+        status="staged",
+        version=install["version"],
+        python=install["python"],
+        package_dir=package_dir,
+    )
+    state.save(record)
+    return record
+
+
+def _keep(state: State, package_dir: str, path: str) -> Optional[str]:
+    data = installed.read_bytes(_full(package_dir, path))
+    return None if data is None else state.put(data)
+
+
+def _record_found(
+    state: State, install: Dict[str, Any], files: Files, found_set: Optional[Record]
+) -> Record:
+    found = {
+        path: {
+            "sha256": _keep(state, install["package_dir"], path),
+            "pristine_sha256": file["pristine_sha256"],
+        }
+        for path, file in files.items()
+    }
+    record: Record = {
+        "number": 0,
+        "predecessor": None,
+        "created": time.time(),
+        "status": "confirmed",
+        "set": found_set,
+        "files": found,
+        "who": "",
+        "why": "found on the host before the first deploy",
+        "version": install["version"],
+        "python": install["python"],
+        "package_dir": install["package_dir"],
+    }
+    state.save(record)
+    state.set_current(0)
+    return record
+
+
+def contents_of(source: Record, target: Record) -> Dict[str, Optional[str]]:
+    """path -> sha256 that the disk must hold for `target`, over the paths of both.
+
+    Whole sets replace whole sets: a path that `target` does not name goes back to the wheel's.
+    """
+    wanted = {p: f["pristine_sha256"] for p, f in source["files"].items()}
+    wanted.update({p: f["sha256"] for p, f in target["files"].items()})
+    return wanted
+
+
+def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
+    """Make the disk generation `number`. Running it again after a cut finishes the job."""
+    target = state.generation(number)
+    under_way = state.swap_under_way()
+    source = state.current() or target
+    if target["version"] != install["version"]:
+        raise HostFault(
+            "version_changed",
+            "generation %d is of version %s, but %s is installed now"
+            % (number, target["version"], install["version"]),
+            "deploy a set for that version, or reinstall %s" % target["version"],
+        )
+    package_dir = install["package_dir"]
+    wanted = contents_of(source, target)
+    if under_way:
+        wanted = {**contents_of(state.generation(under_way["to"]), target), **wanted}
+    for digest in wanted.values():
+        if digest is not None and not state.has(digest):
+            state.get(digest)  # raises before anything was written
+    intent = {"from": source["number"], "to": number, "time": time.time()}
+    write_atomically(state.path("swap"), json.dumps(intent).encode())
+    changed = []
+    for path, digest in sorted(wanted.items()):
+        if _hash_on_disk(package_dir, path) != digest:
+            if digest is None:
+                _remove(package_dir, path)
+            else:
+                _put(package_dir, path, state.get(digest))
+            changed.append(path)
+        _drop_bytecode(_full(package_dir, path))
+    wrong = [p for p, d in wanted.items() if _hash_on_disk(package_dir, p) != d]
+    if wrong:
+        raise HostFault("swap_unverified", "after the swap these differ: %s" % ", ".join(wrong))
+    state.set_current(number)
+    os.unlink(state.path("swap"))
+    sync_folder(state.root)
+    return {"changed": changed, "verified": len(wanted)}
+
+
+def _put(package_dir: str, path: str, data: bytes) -> None:
+    full = _full(package_dir, path)
+    # os.stat follows uv's symlinks into its cache for the mode; the replace does not.
+    model = full if os.path.exists(full) else os.path.join(package_dir, "__init__.py")
+    facts = os.stat(model)
+    os.makedirs(os.path.dirname(full), exist_ok=True)
+    write_atomically(full, data, stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid))
+
+
+def _remove(package_dir: str, path: str) -> None:
+    full = _full(package_dir, path)
+    _drop_bytecode(full)
+    os.unlink(full)
+    folder = os.path.dirname(full)
+    while folder != package_dir:
+        try:
+            cache = os.path.join(folder, "__pycache__")
+            if os.path.isdir(cache):
+                os.rmdir(cache)
+            os.rmdir(folder)
+        except OSError:
+            break  # not empty: it was not a set that made this folder
+        folder = os.path.dirname(folder)
+    sync_folder(folder)
+
+
+def _drop_bytecode(full: str) -> None:
+    """Same size and same whole-second mtime would run the old code; hash-based ones always."""
+    folder, name = os.path.split(full)
+    stem = glob.escape(os.path.splitext(name)[0])
+    for cached in glob.glob(os.path.join(glob.escape(folder), "__pycache__", stem + ".*.pyc")):
+        os.unlink(cached)

@@ -1,0 +1,155 @@
+"""Read inventory.yaml; every fault in it is one message with file, line and key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import yaml
+from pydantic import ValidationError
+
+from opsctl import resources
+from opsctl.errors import InventoryError, UsageError
+from opsctl.inventory.models import Host, Inventory, Service
+
+FILE_NAME = "inventory.yaml"
+ENVIRONMENT = "OPSCTL_INVENTORY"
+
+Loc = tuple[str | int, ...]
+
+
+def find(explicit: Path | None = None, start: Path | None = None) -> Path:
+    """The inventory to use: `explicit`, $OPSCTL_INVENTORY, the nearest inventory.yaml in
+    `start` (the working directory) or above it, the user's configuration folder, and at
+    last the one that this opsctl came with.
+
+    Raises:
+        InventoryError: a file that was named does not exist.
+    """
+    named = explicit or (Path(value) if (value := os.environ.get(ENVIRONMENT)) else None)
+    if named is not None:
+        if not named.is_file():
+            raise InventoryError(
+                f"{named}: no such inventory file",
+                remedy=f"give a file with --inventory or {ENVIRONMENT}",
+                code="inventory_missing",
+            )
+        return named
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    configured = platformdirs.user_config_path("opsctl") / FILE_NAME
+    return configured if configured.is_file() else resources.bundled(FILE_NAME)
+
+
+def load(path: Path) -> Inventory:
+    """Parse and check the inventory at `path`.
+
+    Raises:
+        InventoryError: the file cannot be read, is not YAML, repeats a key, or a value in it
+            is not what the key takes. All faults are named, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InventoryError(f"{path}: cannot be read: {error}") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        lines: dict[Loc, int] = {}
+        if node is not None:
+            _index(node, (), lines, path)
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise InventoryError(
+            f"{where}: not valid YAML: {problem}",
+            remedy="mind the indentation and quote values that hold ': ' or '#'",
+        ) from None
+    try:
+        inventory = Inventory.model_validate(raw)
+    except ValidationError as error:
+        faults = sorted({_fault(path, dict(e), lines) for e in error.errors()})
+        raise InventoryError(
+            "\n".join(text for _, text in faults), remedy="docs/inventory.md lists every key"
+        ) from None
+    inventory._path = path
+    return inventory
+
+
+def _index(node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path) -> None:
+    """Map each key path to its 1-based line; a repeated key is an error, not the last one wins."""
+    lines.setdefault(at, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            loc = (*at, key.value)
+            if loc in lines:
+                raise InventoryError(
+                    f"{path}:{key.start_mark.line + 1}: {_dotted(loc)}: this key stands twice "
+                    f"(first at line {lines[loc]})",
+                    remedy="keep one of the two",
+                )
+            lines[loc] = key.start_mark.line + 1
+            _index(value, loc, lines, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            _index(value, (*at, i), lines, path)
+
+
+def _fault(path: Path, error: dict[str, Any], lines: dict[Loc, int]) -> tuple[int, str]:
+    # Pydantic's path also names union members and validators, which the file does not hold.
+    loc: Loc = ()
+    for part in error["loc"]:
+        if (*loc, part) in lines:
+            loc = (*loc, part)
+    line = lines.get(loc, 1)
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing":
+        key = _dotted((*loc, error["loc"][-1]))
+        message = "this key is required"
+    elif error["type"] == "extra_forbidden":
+        key, message = _dotted(loc), "no such key"
+    else:
+        key = _dotted(loc)
+        message = message[0].lower() + message[1:]
+    return line, f"{path}:{line}: {key or 'inventory'}: {message}"
+
+
+def _dotted(loc: Loc) -> str:
+    return ".".join(str(part) for part in loc)
+
+
+def select(
+    inventory: Inventory, host: str | None = None, service: str | None = None
+) -> tuple[Host, Service]:
+    """The host and service meant. Without `host`: $OPSCTL_HOST, defaults.host, or the only
+    host there is; without `service`: the only one of that host.
+
+    Raises:
+        UsageError: the name is not in the inventory, or the choice is open.
+    """
+    name = host or os.environ.get("OPSCTL_HOST") or inventory.defaults.host
+    chosen = _pick("host", name, list(inventory.hosts), "--host")
+    found = inventory.hosts[chosen]
+    return found, found.services[
+        _pick(f"service on {chosen}", service, list(found.services), "--service")
+    ]
+
+
+def _pick(kind: str, name: str | None, known: Sequence[str], option: str) -> str:
+    if name is None and len(known) == 1:
+        return known[0]
+    if name is None:
+        raise UsageError(f"which {kind}? There are {', '.join(known)}", remedy=f"give {option}")
+    if name not in known:
+        raise UsageError(
+            f"no {kind} is called {name!r} in the inventory; there are {', '.join(known)}",
+            remedy=f"give one of them with {option}, or add it to the inventory",
+            code="unknown_name",
+        )
+    return name

@@ -1,0 +1,228 @@
+"""The client's end of the framed conversation with the host program.
+
+Knows nothing of SSH: it is given something to write to, something to read from, and a way
+to learn what the far end said on stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+from opsctl import errors
+from opsctl.hostside.server import MARKER
+from opsctl.transport import bundle
+
+_ERRORS: dict[str, type[errors.OpsctlError]] = {
+    "lock_held": errors.LockHeld,
+    "host_bug": errors.HostProgramError,
+    "unknown_operation": errors.HostProgramError,
+}
+
+_GONE = object()
+
+
+class Pipe(Protocol):
+    """Two byte streams and a last word."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self, timeout: float | None) -> bytes:
+        """Some bytes; empty at the end of the stream. Raises TimeoutError."""
+
+    def stderr(self) -> str:
+        """What the far end wrote to stderr so far."""
+
+    def close(self) -> None: ...
+
+
+class Conversation:
+    """Requests by number; a reader thread hands each answer to whoever waits for it."""
+
+    def __init__(self, pipe: Pipe, *, start_timeout: float = 20.0) -> None:
+        self._pipe = pipe
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
+        self._lock = threading.Lock()
+        self._gone = ""
+        self._rest = b""
+        nonce = secrets.token_hex(8)
+        with contextlib.suppress(OSError):  # a far end that is gone says why in the handshake
+            pipe.send(bundle.payload(nonce))
+        self._handshake(nonce, start_timeout)
+        self._reader = threading.Thread(target=self._read, name="opsctl-reader", daemon=True)
+        self._reader.start()
+
+    def call(self, op: str, *, timeout: float = 60.0, **params: Any) -> Any:
+        number, answers = self._request(op, params)
+        try:
+            return _value(op, answers.get(timeout=timeout), self._gone)
+        except queue.Empty:
+            raise errors.Unreachable(
+                f"the host gave no answer to {op!r} within {timeout:.0f} s",
+                remedy="look at the host's load and the network, then run `opsctl doctor`",
+                code="host_silent",
+            ) from None
+        finally:
+            self._waiting.pop(number, None)
+
+    def stream(self, op: str, **params: Any) -> StreamSubscription:
+        number, answers = self._request(op, params)
+
+        def end() -> None:
+            self._waiting.pop(number, None)
+            if not self._gone:
+                self._send({"id": number, "cancel": True})
+
+        return StreamSubscription(op, answers, end, lambda: self._gone)
+
+    def close(self) -> None:
+        self._pipe.close()
+
+    def _request(self, op: str, params: dict[str, Any]) -> tuple[int, queue.SimpleQueue[Any]]:
+        number = next(self._numbers)
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._waiting[number] = answers
+        if self._gone:
+            raise _connection_lost(self._gone)
+        self._send({"id": number, "op": op, "params": params})
+        return number, answers
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        with self._lock:
+            try:
+                self._pipe.send(json.dumps(frame).encode() + b"\n")
+            except OSError as error:
+                raise _connection_lost(str(error)) from None
+
+    def _handshake(self, nonce: str, timeout: float) -> None:
+        wanted = f"{MARKER} {nonce}".encode()
+        deadline = time.monotonic() + timeout
+        seen = b""
+        while True:
+            *lines, rest = seen.split(b"\n")
+            if wanted in lines:
+                # What a login shell printed before the marker is dropped here.
+                self._rest = b"\n".join([*lines[lines.index(wanted) + 1 :], rest])
+                return
+            try:
+                data = self._pipe.receive(max(0.01, deadline - time.monotonic()))
+            except TimeoutError:
+                data = b""
+            if not data:
+                raise _no_start(seen, self._pipe.stderr(), timed_out=time.monotonic() >= deadline)
+            seen += data
+
+    def _read(self) -> None:
+        buffer, self._rest = self._rest, b""
+        try:
+            while True:
+                *lines, buffer = buffer.split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        frame = json.loads(line)
+                        answers = self._waiting.get(frame["id"])
+                        if answers is not None:
+                            answers.put(frame)
+                data = self._pipe.receive(None)
+                if not data:
+                    break
+                buffer += data
+            reason = self._pipe.stderr().strip()[-500:] or "the connection was closed"
+        except (OSError, ValueError, EOFError) as error:
+            reason = str(error) or type(error).__name__
+        self._gone = reason
+        for answers in list(self._waiting.values()):
+            answers.put(_GONE)
+
+
+class StreamSubscription:
+    """See `transport.base.Subscription`."""
+
+    def __init__(
+        self,
+        op: str,
+        answers: queue.SimpleQueue[Any],
+        end: Callable[[], None],
+        gone: Callable[[], str],
+    ) -> None:
+        self._op = op
+        self._answers = answers
+        self._end = end
+        self._gone = gone
+
+    def get(self, timeout: float) -> Any:
+        try:
+            frame = self._answers.get(timeout=max(timeout, 0.001))
+        except queue.Empty:
+            return None
+        return _value(self._op, frame, self._gone())
+
+    def __enter__(self) -> StreamSubscription:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(errors.Unreachable):  # then it has ended by itself
+            self._end()
+
+
+def _value(op: str, frame: Any, gone: str) -> Any:
+    if frame is _GONE:
+        raise _connection_lost(gone)
+    if "item" in frame:
+        return frame["item"]
+    if "error" not in frame:
+        return frame.get("result")
+    fault = frame["error"]
+    kind = _ERRORS.get(fault["code"], errors.Refused)
+    if issubclass(kind, errors.HostProgramError):
+        raise kind(
+            f"the host program failed in {op!r}: {fault['message']}",
+            remedy="run again with --debug for its traceback, and report it",
+            code=fault["code"],
+            remote_traceback=fault["traceback"],
+        )
+    raise kind(fault["message"], remedy=fault["remedy"], code=fault["code"])
+
+
+def _connection_lost(why: str) -> errors.Unreachable:
+    return errors.Unreachable(
+        f"the connection to the host was lost: {why}",
+        remedy="run `opsctl status` to see how it left the service",
+        code="connection_lost",
+    )
+
+
+def _no_start(seen: bytes, stderr: str, *, timed_out: bool) -> errors.OpsctlError:
+    said = (stderr.strip() or seen.decode("utf-8", "replace").strip())[-400:]
+    if "sudo:" in said:
+        return errors.AuthFailed(
+            f"sudo asks for a password on the host: {said}",
+            remedy="connect as root, or allow the user `NOPASSWD` for python3 in sudoers",
+            code="sudo_password",
+        )
+    if "not found" in said or "No such file" in said or "Unknown command" in said:
+        return errors.Unreachable(
+            f"python3 does not start on the host: {said}",
+            remedy="install python3 (3.8 or newer) there, or set hosts.*.python",
+            code="python_missing",
+        )
+    why = "gave no sign of life" if timed_out else "ended before it answered"
+    return errors.Unreachable(
+        f"the host program {why}" + (f": {said}" if said else ""),
+        remedy="run `ssh HOST python3 -V` by hand; a login shell that waits or exits does this",
+        code="host_program_no_start",
+    )

@@ -12,6 +12,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from opsctl.errors import PatchError
 from opsctl.patchset.load import FILES, PatchSet
@@ -48,18 +49,19 @@ class FileChange:
 
     @property
     def added(self) -> int:
-        return self._counts()[0]
+        return self._counts[0]
 
     @property
     def removed(self) -> int:
-        return self._counts()[1]
+        return self._counts[1]
 
     @property
     def stat(self) -> str:
         """Lines added and removed, as in `+9 -1`."""
-        added, removed = self._counts()
+        added, removed = self._counts
         return f"+{added} -{removed}"
 
+    @cached_property
     def _counts(self) -> tuple[int, int]:
         before, after = split_lines(self.before or b""), split_lines(self.after or b"")
         added = removed = 0

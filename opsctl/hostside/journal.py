@@ -9,6 +9,7 @@ import subprocess
 import time
 from typing import Any, Dict, List, Optional
 
+from . import probe
 from . import unit as units
 from .errors import HostFault
 from .streams import Stream
@@ -85,12 +86,19 @@ class Follower:
             self._process.stdout.close()
 
 
-def watch(stream: Stream, unit: str, interval: float = 0.5, heartbeat: float = 1.0) -> None:
+def watch(
+    stream: Stream,
+    unit: str,
+    ignore: str = "",
+    interval: float = 0.5,
+    heartbeat: float = 1.0,
+) -> None:
     """Send {"unit": properties} at each change of state and at least every `heartbeat` s,
     and {"entries": [...]} of the invocation of the moment as they are written.
 
     Entries come as soon as journald has them; the state is looked at every `interval` s and
     at once after a line of PID 1, which is what a start, an exit or a restart writes.
+    The entries of the invocation `ignore`, which may be weeks of them, are not sent.
     """
     follower: Optional[Follower] = None
     invocation = ""
@@ -104,13 +112,15 @@ def watch(stream: Stream, unit: str, interval: float = 0.5, heartbeat: float = 1
                 state = units.show(unit)
                 if _differs(state, shown) or now - shown_at >= heartbeat:
                     shown, shown_at = state, now
+                    state["read_bytes"] = probe.read_bytes_of(str(state.get("ControlGroup") or ""))
                     stream.send({"unit": state})
                 if state.get("InvocationID", "") != invocation:
                     if follower is not None:
                         _drain(stream, follower)
                         follower.close()
                     invocation = state.get("InvocationID", "")
-                    follower = Follower(unit, invocation) if invocation else None
+                    wanted = invocation not in ("", ignore)
+                    follower = Follower(unit, invocation) if wanted else None
             if follower is None:
                 stream.cancelled.wait(min(interval, 0.1))
                 continue

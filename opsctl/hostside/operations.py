@@ -14,7 +14,7 @@ from . import install as installed
 from . import journal, probe, unit
 from .errors import HostFault
 from .state import Lock, Record, State, lock_holder
-from .swap import stage, swap
+from .swap import Files, stage, swap
 
 Site = Dict[str, Any]
 
@@ -108,12 +108,12 @@ def stage_generation(
     site: Site,
     target: Record,
     contents: Dict[str, str],
-    expect: Dict[str, Optional[str]],
+    seen: Files,
     found_set: Optional[Record] = None,
 ) -> Record:
     """See `swap.stage`. Changes nothing outside the state folder."""
     state = _locked_state(site)
-    return stage(state, _install(site), target, contents, expect=expect, found_set=found_set)
+    return stage(state, _install(site), target, contents, seen=seen, found_set=found_set)
 
 
 def swap_generation(site: Site, number: int) -> Dict[str, Any]:

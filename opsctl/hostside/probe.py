@@ -126,6 +126,17 @@ def gpu_processes(cgroup: str) -> Optional[List[Dict[str, Any]]]:
     return found
 
 
+def read_bytes_of(cgroup: str) -> int:
+    """Bytes that the processes of `cgroup` have had read from disk so far, page faults of
+    mapped weights included (read_bytes of proc_pid_io(5))."""
+    total = 0
+    for pid in _pids():
+        if _within(pid, cgroup):
+            match = re.search(r"^read_bytes: (\d+)", _text("/proc/%d/io" % pid), re.M)
+            total += int(match.group(1)) if match else 0
+    return total
+
+
 def _pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 

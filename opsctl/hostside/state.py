@@ -9,7 +9,8 @@
     loads.jsonl            how long each confirmed start took, seconds
     lock                   held with flock by the host program of a deploy; names its holder
 
-Generation 0 is what was found before the first deploy.
+Generation 0 is what was found before the first deploy; a reinstall in between is recorded
+as another generation with the status "found".
 """
 
 from __future__ import annotations

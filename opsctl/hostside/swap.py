@@ -41,37 +41,35 @@ def stage(
     target: Record,
     contents: Dict[str, str],
     *,
-    expect: Dict[str, Optional[str]],
+    seen: Files,
     found_set: Optional[Record],
 ) -> Record:
     """Record a new generation, with everything that it and its way back need.
 
-    `target` is {set, files, …}; `contents` maps sha256 to base64; `expect` is what the plan
-    saw on disk: another deploy or hand in between is refused. Returns the new record.
+    `target` is {set, files, …}; `contents` maps sha256 to base64; `seen` is what the plan saw on
+    disk: another deploy or a hand in between is refused. Returns the new record.
     """
     package_dir = install["package_dir"]
-    for path, digest in expect.items():
-        now = _hash_on_disk(package_dir, path)
-        if now != digest:
+    for path, file in seen.items():
+        if _hash_on_disk(package_dir, path) != file["sha256"]:
             raise HostFault(
                 "changed_since_plan",
                 "%s changed on the host since the plan was made" % path,
                 "run `opsctl plan` again",
             )
     state.prepare()
-    previous = state.current()
-    if previous is None:
-        previous = _record_found(state, install, target["files"], found_set)
     for digest, text in contents.items():
         if state.put(base64.b64decode(text)) != digest:
             raise HostFault("content_damaged", "content of %s arrived damaged" % digest)
-    sources = {}
-    for path, file in target["files"].items():
-        if file["sha256"] is not None:
-            sources[path] = state.get(file["sha256"])
-        # The way back of a path that no generation has named yet.
-        if path not in previous["files"]:
-            _keep(state, package_dir, path)
+    for path in seen:
+        data = installed.read_bytes(_full(package_dir, path))
+        if data is not None:
+            state.put(data)
+    sources = {
+        path: state.get(file["sha256"])
+        for path, file in target["files"].items()
+        if file["sha256"] is not None
+    }
     bad = installed.compile_check(install["python"], sources)
     if bad:
         first = bad[0]
@@ -81,9 +79,12 @@ def stage(
             % (first["path"], first["line"], first["message"], install["python_version"]),
             "mend the patch; `opsctl patches check` finds this without a host",
         )
+    previous = state.current()
+    if previous is None or not _describes(previous, install, seen):
+        previous = _record_found(state, install, seen, found_set)
     record = dict(
         target,
-        number=(state.numbers() or [0])[-1] + 1,
+        number=state.numbers()[-1] + 1,
         predecessor=previous["number"],
         created=time.time(),
         status="staged",
@@ -95,36 +96,35 @@ def stage(
     return record
 
 
-def _keep(state: State, package_dir: str, path: str) -> Optional[str]:
-    data = installed.read_bytes(_full(package_dir, path))
-    return None if data is None else state.put(data)
+def _describes(record: Record, install: Dict[str, Any], seen: Files) -> bool:
+    """Whether the disk still is what `record` says; a reinstall or an adopted set is not."""
+    if record["version"] != install["version"] or record["package_dir"] != install["package_dir"]:
+        return False
+    return all(
+        file["sha256"] == record["files"].get(path, {"sha256": file["pristine_sha256"]})["sha256"]
+        for path, file in seen.items()
+    )
 
 
 def _record_found(
-    state: State, install: Dict[str, Any], files: Files, found_set: Optional[Record]
+    state: State, install: Dict[str, Any], seen: Files, found_set: Optional[Record]
 ) -> Record:
-    found = {
-        path: {
-            "sha256": _keep(state, install["package_dir"], path),
-            "pristine_sha256": file["pristine_sha256"],
-        }
-        for path, file in files.items()
-    }
+    numbers = state.numbers()
     record: Record = {
-        "number": 0,
+        "number": numbers[-1] + 1 if numbers else 0,
         "predecessor": None,
         "created": time.time(),
-        "status": "confirmed",
+        "status": "found",
         "set": found_set,
-        "files": found,
+        "files": seen,
         "who": "",
-        "why": "found on the host before the first deploy",
+        "why": "found on the host",
         "version": install["version"],
         "python": install["python"],
         "package_dir": install["package_dir"],
     }
     state.save(record)
-    state.set_current(0)
+    state.set_current(record["number"])
     return record
 
 

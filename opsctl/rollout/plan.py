@@ -1,0 +1,275 @@
+"""What a deploy would do: compare the host's files with the set, changing nothing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opsctl import patchset as ps
+from opsctl.errors import PatchError, Refused
+from opsctl.rollout.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A set against a host. `contents` and `target` are what `stage` on the host takes."""
+
+    patchset: ps.PatchSet
+    bundle: ps.Bundle
+    facts: Mapping[str, Any]
+    installed: Mapping[str, Any] | None  # the set on the host now, {name, version, digest}
+    changes: tuple[ps.FileChange, ...]  # from the host's files now to the set's
+    new_patches: tuple[str, ...]
+    seen: Mapping[str, Mapping[str, str | None]]
+    target: Mapping[str, Any]
+    contents: Mapping[str, str]
+    found_set: Mapping[str, Any] | None
+
+    @property
+    def noop(self) -> bool:
+        """The host has exactly this set already."""
+        return not self.changes and not self.facts["swap"]
+
+    @property
+    def diff(self) -> str:
+        return ps.diff({change.path: change for change in self.changes})
+
+    def to_json(self) -> dict[str, Any]:
+        install = self.facts["install"]
+        return {
+            "noop": self.noop,
+            "set": describe(self.patchset),
+            "installed": dict(self.installed) if self.installed else None,
+            "distribution": self.patchset.target.distribution,
+            "distribution_version": install["version"],
+            "package_dir": install["package_dir"],
+            "patches": [patch.name for patch in self.patchset.patches],
+            "new_patches": list(self.new_patches),
+            "restart_needed": not self.noop and self.patchset.restart,
+            "files": [
+                {
+                    "path": change.path,
+                    "before_sha256": change.before_sha256,
+                    "after_sha256": change.after_sha256,
+                    "added": change.added,
+                    "removed": change.removed,
+                }
+                for change in self.changes
+            ],
+            "diff": self.diff,
+            "last_loads_s": self.facts["loads"],
+        }
+
+
+def describe(patchset: ps.PatchSet) -> dict[str, Any]:
+    """A set by name, version and content, as generations record it."""
+    return {"name": patchset.name, "version": patchset.version, "digest": patchset.digest}
+
+
+def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet:
+    """The set to deploy, for the version that the host has.
+
+    Raises:
+        Refused: no set is named, the distribution is missing, or the set is for other versions.
+    """
+    wanted = name or session.service.patch_set
+    if wanted is None:
+        raise Refused(
+            f"no patch set is named for {session.service.name}",
+            remedy="give --patch-set, or set services.*.patch_set in the inventory",
+            code="no_patch_set",
+        )
+    install = require_install(session.inspect())
+    return ps.find(root, wanted, session.service.distribution, install["version"])
+
+
+def require_install(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The install's facts, or the host's own reason why there are none."""
+    install: Mapping[str, Any] = facts["install"]
+    if "fault" in install:
+        fault = install["fault"]
+        raise Refused(fault["message"], remedy=fault["remedy"], code=fault["code"])
+    return install
+
+
+def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
+    """Read the host once, rebuild the pristine files, apply the set in memory.
+
+    Raises:
+        Refused: the version is another, a file was changed by hand, or a needed content is lost.
+        PatchError: the set does not apply or does not compile.
+    """
+    facts = session.inspect(patchset.paths)
+    install = require_install(facts)
+    _require_version(patchset, install)
+    if install.get("editable"):
+        raise Refused(
+            f"{patchset.target.distribution} is an editable install at {install['package_dir']}: "
+            "its RECORD does not say what the release's files are",
+            remedy="install the release's wheel in that environment",
+            code="editable_install",
+        )
+    generation = facts["generation"]
+    current = _read_current(session, install)
+    pristine = _pristine(session, patchset, generation, install, current)
+    _refuse_drift(patchset, generation, install, current, pristine)
+    bundle = ps.bundle(patchset, {path: pristine[path] for path in patchset.paths})
+    after = {file.path: file.content for file in bundle.files}
+    # Whole sets replace whole sets: a file of the old set that the new one leaves alone goes
+    # back to the wheel's.
+    wanted = {path: after.get(path, pristine[path]) for path in current}
+    changes = tuple(
+        ps.FileChange(path, current[path], wanted[path])
+        for path in sorted(current)
+        if current[path] != wanted[path]
+    )
+    contents = {
+        ps.sha256(data): base64.b64encode(data).decode("ascii")
+        for data in [*wanted.values(), *pristine.values()]
+        if data is not None
+    }
+    found = generation["set"] if generation else _recognise(patchset, current, pristine)
+    return Plan(
+        patchset=patchset,
+        bundle=bundle,
+        facts=facts,
+        installed=found,
+        changes=changes,
+        new_patches=_new_patches(patchset, found),
+        seen={
+            path: {"sha256": _hash(data), "pristine_sha256": _hash(pristine[path])}
+            for path, data in current.items()
+        },
+        target={
+            "set": {**describe(patchset), "patches": [p.name for p in patchset.patches]},
+            "files": {
+                path: {"sha256": _hash(after[path]), "pristine_sha256": _hash(pristine[path])}
+                for path in patchset.paths
+            },
+        },
+        contents={str(digest): text for digest, text in contents.items()},
+        found_set=found,
+    )
+
+
+def _require_version(patchset: ps.PatchSet, install: Mapping[str, Any]) -> None:
+    if install["version"] != patchset.target.version:
+        raise Refused(
+            f"{patchset.label} is for {patchset.target.distribution} {patchset.target.version}, "
+            f"but the host has {install['version']}",
+            remedy=f"install {patchset.target.version} there, or write the set for the other",
+            code="wrong_version",
+        )
+
+
+def _read_current(session: Session, install: Mapping[str, Any]) -> dict[str, bytes | None]:
+    read = session.call(
+        "read", package_dir=install["package_dir"], paths=list(install["files"]), objects=[]
+    )
+    return {path: _decode(text) for path, text in read["paths"].items()}
+
+
+def _pristine(
+    session: Session,
+    patchset: ps.PatchSet,
+    generation: Mapping[str, Any] | None,
+    install: Mapping[str, Any],
+    current: Mapping[str, bytes | None],
+) -> dict[str, bytes | None]:
+    """The wheel's content of each path: as it is on disk, from the host's store by its RECORD
+    hash, or by un-applying the set. Only what has the RECORD hash counts."""
+    record = {path: facts["record_sha256"] for path, facts in install["files"].items()}
+    pristine: dict[str, bytes | None] = {}
+    missing: list[str] = []
+    for path, digest in record.items():
+        if digest is None or _hash(current[path]) == digest:
+            pristine[path] = None if digest is None else current[path]
+        else:
+            missing.append(path)
+    if missing and generation:
+        wanted = [record[path] for path in missing]
+        stored = session.call("read", package_dir=install["package_dir"], paths=[], objects=wanted)[
+            "objects"
+        ]
+        for path in list(missing):
+            if stored.get(record[path]) is not None:
+                pristine[path] = _decode(stored[record[path]])
+                missing.remove(path)
+    if missing:
+        undone = _unapplied(patchset, current)
+        for path in list(missing):
+            if _hash(undone.get(path)) == record[path]:
+                pristine[path] = undone[path]
+                missing.remove(path)
+    if missing:
+        raise _drift(missing, "their content is neither the wheel's nor of a known set")
+    return pristine
+
+
+def _refuse_drift(
+    patchset: ps.PatchSet,
+    generation: Mapping[str, Any] | None,
+    install: Mapping[str, Any],
+    current: Mapping[str, bytes | None],
+    pristine: Mapping[str, bytes | None],
+) -> None:
+    """What is on disk must be explained: by the recorded generation, the wheel, or this set."""
+    recorded = generation["files"] if generation else {}
+    known = _recognise(patchset, current, pristine) is not None
+    drifted = []
+    for path, data in current.items():
+        allowed = {_hash(pristine[path])}  # a reinstall takes a set away, which is no drift
+        if path in recorded:
+            allowed.add(recorded[path]["sha256"])
+        if _hash(data) not in allowed and not known:
+            drifted.append(path)
+    if drifted:
+        changes = {p: ps.FileChange(p, pristine[p], current[p]) for p in drifted}
+        raise _drift(drifted, "they were changed by hand:\n" + ps.diff(changes))
+
+
+def _drift(paths: Sequence[str], why: str) -> Refused:
+    return Refused(
+        f"drift on the host: {', '.join(paths)}: {why}",
+        remedy="put the change into a patch of the set, or reinstall the distribution "
+        "(pip install --force-reinstall --no-deps) and deploy again",
+        code="drift",
+    )
+
+
+def _unapplied(
+    patchset: ps.PatchSet, current: Mapping[str, bytes | None]
+) -> dict[str, bytes | None]:
+    try:
+        return dict(ps.unapply(patchset, {path: current[path] for path in patchset.paths}))
+    except PatchError:
+        return {}
+
+
+def _recognise(
+    patchset: ps.PatchSet,
+    current: Mapping[str, bytes | None],
+    pristine: Mapping[str, bytes | None],
+) -> dict[str, Any] | None:
+    """This very set, put there by other means than opsctl."""
+    undone = _unapplied(patchset, current)
+    touched = patchset.paths
+    if undone and all(undone.get(p) == pristine[p] for p in touched):
+        return {**describe(patchset), "patches": [p.name for p in patchset.patches]}
+    return None
+
+
+def _new_patches(patchset: ps.PatchSet, installed: Mapping[str, Any] | None) -> tuple[str, ...]:
+    had = set(installed.get("patches", ())) if installed else set()
+    return tuple(patch.name for patch in patchset.patches if patch.name not in had)
+
+
+def _decode(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _hash(data: bytes | None) -> str | None:
+    return None if data is None else ps.sha256(data)

@@ -1,0 +1,162 @@
+"""One service on one host, in conversation: what every step is given."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from opsctl.errors import Unreachable, UsageError
+from opsctl.events import Emit, ignore
+from opsctl.inventory import Host, Service
+from opsctl.journal import Entry
+from opsctl.sglang import SglangClient
+from opsctl.transport import Remote, Subscription
+from opsctl.units.properties import Unit
+
+Connect = Callable[[], AbstractContextManager[Remote]]
+
+# After a lost connection in mid-rollout the way back is tried for so long, seconds.
+RECONNECT_FOR = 120.0
+
+
+@dataclass(slots=True)
+class Session:
+    """A connection that can be made again, and the service it is about."""
+
+    host: Host
+    service: Service
+    connect: Connect
+    package: str = "sglang"
+    emit: Emit = ignore
+    _remote: Remote | None = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def remote(self) -> Remote:
+        """The connection, made at the first use.
+
+        Raises:
+            Unreachable: it cannot be made.
+        """
+        if self._remote is None:
+            self._remote = self._stack.enter_context(self.connect())
+        return self._remote
+
+    def reconnect(self) -> None:
+        """Drop a dead connection and make a new one, for as long as `RECONNECT_FOR`."""
+        self.close()
+        for attempt in Retrying(
+            retry=retry_if_exception_type(Unreachable),
+            stop=stop_after_delay(RECONNECT_FOR),
+            wait=wait_fixed(2),
+            reraise=True,
+        ):
+            with attempt:
+                _ = self.remote
+
+    def close(self) -> None:
+        self._remote = None
+        with contextlib.suppress(OSError, EOFError):
+            self._stack.close()
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def site(self) -> dict[str, Any]:
+        """The service as the host program takes it."""
+        return {
+            "service": self.service.name,
+            "unit": self.service.unit,
+            "python": self.service.python,
+            "distribution": self.service.distribution,
+            "package": self.package,
+            "listen": self.service.listen,
+            "port": self.service.port,
+            "state_dir": self.service.state_dir,
+        }
+
+    def call(self, op: str, *, timeout: float = 60.0, **params: Any) -> Any:
+        """A host operation about this service."""
+        return self.remote.call(op, timeout=timeout, site=self.site, **params)
+
+    def inspect(self, paths: tuple[str, ...] = (), *, audit: bool = False) -> dict[str, Any]:
+        facts: dict[str, Any] = self.call("inspect", paths=list(paths), audit=audit, timeout=180)
+        return facts
+
+    def unit(self) -> Unit:
+        return Unit.from_show(self.remote.call("unit_state", unit=self.service.unit))
+
+    def control(self, verb: str) -> Unit:
+        shown = self.remote.call("unit_control", unit=self.service.unit, verb=verb)
+        return Unit.from_show(shown)
+
+    def watch(self, ignore: str = "") -> Subscription:
+        return self.remote.stream("watch", unit=self.service.unit, ignore=ignore)
+
+    def journal(
+        self,
+        invocation: str | None,
+        *,
+        lines: int = 20000,
+        since: float | None = None,
+        grep: str | None = None,
+    ) -> list[Entry]:
+        """Entries of one start, or of the unit without `invocation`; oldest first."""
+        shown = self.remote.call(
+            "journal",
+            timeout=150,
+            unit=self.service.unit,
+            invocation=invocation,
+            lines=lines,
+            since=since,
+            grep=grep,
+        )
+        return [Entry.from_json(entry) for entry in shown]
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[SglangClient]:
+        """The server's HTTP endpoints: directly, or through the connection.
+
+        Raises:
+            UsageError: the API key's reference cannot be read.
+        """
+        service = self.service
+        key = None
+        if service.api_key is not None:
+            try:
+                key = service.api_key.read()
+            except LookupError as error:
+                raise UsageError(
+                    f"the API key of {service.name}: {error}",
+                    remedy="set what api_key in the inventory refers to",
+                    code="secret_missing",
+                ) from None
+        through_ssh = service.endpoint == "ssh"
+        host = service.connect_host
+        url = f"http://{f'[{host}]' if ':' in host else host}:{service.port}"
+        client = SglangClient(
+            url if through_ssh else service.endpoint,
+            api_key=key,
+            transport=self.remote.http() if through_ssh else None,
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def whoami() -> str:
+    """Who deploys, for the lock and the record: the CI's actor, or user@machine."""
+    actor = os.environ.get("GITHUB_ACTOR") or os.environ.get("GITLAB_USER_LOGIN")
+    try:
+        user = actor or getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in some containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

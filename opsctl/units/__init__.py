@@ -1,0 +1,1 @@
+"""systemd: unit files rendered here, and what a unit's properties mean."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -25,7 +27,9 @@ from opsctl.errors import PatchError
 MANIFEST = "patchset.yaml"
 
 
-def _pep440(value: str) -> str:
+def _pep440(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("put the version in quotes: YAML reads 1.10 as the number 1.1")
     try:
         Version(value)
     except InvalidVersion:
@@ -41,9 +45,22 @@ def _no_control_characters(value: str) -> str:
 
 # Names become parts of paths on the host and of a deploy's report.
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-_Version = Annotated[str, AfterValidator(_pep440)]
+_Version = Annotated[str, BeforeValidator(_pep440)]
 _Line = Annotated[str, AfterValidator(_no_control_characters)]
-_Option = Annotated[str, Field(pattern=r"^--[A-Za-z0-9][A-Za-z0-9-]*(=.+)?$")]
+
+
+def _option(value: str) -> str:
+    if not re.fullmatch(r"--[A-Za-z0-9][A-Za-z0-9-]*(=.+)?", value):
+        raise ValueError(f"expected --option or --option=VALUE, not {value!r}")
+    return value
+
+
+def _several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+_Option = Annotated[str, AfterValidator(_option)]
+_Choices = Annotated[tuple[_Option, ...], BeforeValidator(_several), Field(min_length=1)]
 
 
 class _Model(BaseModel):
@@ -72,10 +89,12 @@ class Target(_Model):
     distribution: _Name
     version: _Version
     package: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    wheels: tuple[WheelPin, ...] = Field(min_length=1)
+    wheels: tuple[WheelPin, ...]
 
     @model_validator(mode="after")
     def _wheels_are_of_this_release(self) -> Target:
+        if not self.wheels:
+            raise ValueError("wheels: pin at least one")
         for pin in self.wheels:
             name, version, _, _ = parse_wheel_filename(pin.filename)
             if name != canonicalize_name(self.distribution) or version != Version(self.version):
@@ -93,7 +112,7 @@ class Needs(_Model):
     enough. Values compare without regard to case: SGLang upper-cases its algorithm names.
     """
 
-    arguments: tuple[_Option | tuple[_Option, ...], ...] = ()
+    arguments: tuple[_Choices, ...] = ()
 
     def unmet(self, argv: Sequence[str]) -> list[str]:
         """The entries that `argv` does not meet, as text for a person.
@@ -102,12 +121,11 @@ class Needs(_Model):
         argparse. Abbreviated options are not recognised.
         """
         given = _options(argv)
-        missing = []
-        for entry in self.arguments:
-            choices = (entry,) if isinstance(entry, str) else entry
-            if not any(_is_met(choice, given) for choice in choices):
-                missing.append(" or ".join(choices))
-        return missing
+        return [
+            " or ".join(choices)
+            for choices in self.arguments
+            if not any(_is_met(choice, given) for choice in choices)
+        ]
 
 
 def _options(argv: Sequence[str]) -> dict[str, str | None]:
@@ -187,12 +205,11 @@ def _yaml_message(path: Path, error: yaml.YAMLError) -> str:
 
 
 def _problems(path: Path, node: yaml.Node | None, error: ValidationError) -> list[str]:
-    seen: dict[str, None] = {}  # a union reports once per alternative
+    found = []
     for item in error.errors(include_url=False):
         line, key = _locate(node, item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        seen.setdefault(f"{path}:{line}: {key}: {message}")
-    return list(seen)
+        found.append(f"{path}:{line}: {key}: {item['msg'].removeprefix('Value error, ')}")
+    return found
 
 
 def _locate(node: yaml.Node | None, location: tuple[int | str, ...]) -> tuple[int, str]:

@@ -102,19 +102,17 @@ def parse_patch(name: str, data: bytes, where: str) -> Patch:
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     if not lines or not lines[-1].endswith("\n"):
         raise _wrong(f"{where}: empty, or cut off within its last line")
-    start = next((i for i, line in enumerate(lines) if _is_diff_start(line)), len(lines))
-    headers = lines[:start]
-    while headers and headers[-1].strip() in {"", "---"}:  # DEP-3 allows '---' as the end
-        headers.pop()
-    dep3 = parse_dep3(headers, where)
+    start = next((i for i, line in enumerate(lines) if line.startswith(_STARTS_DIFF)), len(lines))
+    # A line '---' ends the headers; text up to the first diff, such as a diffstat, is free.
+    end = next((i for i, line in enumerate(lines[:start]) if line.rstrip() == "---"), start)
+    dep3 = parse_dep3(lines[:end], where)
+    for number, line in enumerate(lines[end:start], end + 1):
+        if any(pattern.match(line) for pattern, _ in _UNSUPPORTED) or line.startswith("@@ "):
+            raise _unsupported(line.rstrip(), f"{where}:{number}")
     if start == len(lines):
         raise _wrong(f"{where}: no diff after the headers")
     diffs = _diffs(lines[start:], start, where)
     return Patch(name, dep3, diffs)
-
-
-def _is_diff_start(line: str) -> bool:
-    return line.startswith(_STARTS_DIFF)
 
 
 def _diffs(lines: list[str], offset: int, where: str) -> tuple[FileDiff, ...]:

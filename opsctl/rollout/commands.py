@@ -1,0 +1,282 @@
+"""One function a command: what the CLI calls, and what a program may."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from opsctl import errors, resources
+from opsctl.errors import OpsctlError, Refused
+from opsctl.events import Event
+from opsctl.journal import diagnose
+from opsctl.report import Reason, Report
+from opsctl.rollout import doctor as doctor_checks
+from opsctl.rollout import engine, playbook
+from opsctl.rollout.plan import Plan, find_patchset, make_plan
+from opsctl.rollout.prove import acceptance_since, emit_notes, prove, summary
+from opsctl.rollout.run import Options, Run
+from opsctl.rollout.session import Session
+from opsctl.rollout.steps import STEPS
+from opsctl.sglang import ServerError
+from opsctl.units.properties import Unit
+
+
+def plan(session: Session, patches: Path, name: str | None = None) -> Plan:
+    """What a deploy would do. Raises what stands in its way."""
+    return make_plan(session, find_patchset(session, patches, name))
+
+
+def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Report:
+    """Carry out `made`. A host that has the set already and serves is left alone."""
+    if made.noop and Unit.from_show(made.facts["unit"]).active:
+        generation = made.facts["generation"]
+        return _report(
+            session,
+            "deploy",
+            f"nothing to do: the host has {made.patchset.label}",
+            generation=generation["number"] if generation else None,
+            data={"plan": made.to_json(), "noop": True},
+        )
+    run = Run("deploy", session, options, patches, plan=made)
+    return engine.execute(run, _playbook("deploy", patches))
+
+
+def restart(session: Session, patches: Path, options: Options) -> Report:
+    run = Run("restart", session, options, patches)
+    return engine.execute(run, _playbook("restart", patches))
+
+
+def rollback(session: Session, patches: Path, options: Options) -> Report:
+    """To the recorded predecessor of what is there, or to a named generation.
+
+    Raises:
+        Refused: there is no such generation, or nothing to return to.
+    """
+    facts = session.inspect()
+    target = _rollback_target(session, facts, options.generation)
+    if target is None:
+        current = facts["generation"]["number"]
+        return _report(
+            session,
+            "rollback",
+            f"nothing to do: the last deploy was rolled back already, generation {current} is "
+            "in place (name a generation to go further back)",
+            generation=current,
+        )
+    run = Run("rollback", session, options, patches, target=target, strict=False)
+    return engine.execute(run, _playbook("rollback", patches))
+
+
+def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None) -> int | None:
+    current = facts["generation"]
+    if current is None:
+        raise Refused(
+            "no deploy is recorded on this host: there is nothing to return to",
+            remedy="`pip install --force-reinstall --no-deps` brings back the wheel's own files",
+            code="nothing_to_roll_back",
+        )
+    if facts["swap"]:
+        return int(wanted if wanted is not None else facts["swap"]["from"])
+    recorded = {g["number"]: g for g in session.call("generations")}
+    if wanted is not None:
+        if wanted not in recorded:
+            raise Refused(
+                f"there is no generation {wanted}; recorded: {', '.join(map(str, recorded))}",
+                remedy="choose one of those",
+                code="generation_missing",
+            )
+        return None if wanted == current["number"] else wanted
+    # A rollback after a failed deploy must not go one release too far.
+    last = recorded[max(recorded)]
+    if last["status"] == "rolled_back" and last["predecessor"] == current["number"]:
+        return None
+    if current["predecessor"] is None:
+        raise Refused(
+            f"generation {current['number']} is what was found on the host: nothing is older",
+            remedy="name a generation: opsctl status lists them",
+            code="nothing_to_roll_back",
+        )
+    return int(current["predecessor"])
+
+
+def smoke(session: Session) -> Report:
+    """Prove the server as it runs, changing nothing."""
+    began = time.time()
+    unit = session.unit()
+    if not unit.active:
+        raise Refused(
+            f"{unit.name} is {unit.state}: there is nothing to send a request to",
+            remedy=f"opsctl restart {session.host.name}",
+            code="not_running",
+        )
+    session.emit(Event("smoke", "start"))
+    result = prove(session)
+    emit_notes(result, session.emit)
+    session.emit(Event("smoke", "ok" if result.verdict == "pass" else "fail", summary(result)))
+    exits = {
+        "pass": errors.EXIT_OK,
+        "fail": errors.EXIT_NOT_RESTORED,
+        "inconclusive": errors.EXIT_INCONCLUSIVE,
+    }
+    return Report(
+        command="smoke",
+        host=session.host.name,
+        service=session.service.name,
+        verdict=result.verdict,
+        exit_code=exits[result.verdict],
+        summary=summary(result),
+        reasons=tuple(Reason(code="smoke_failed", message=reason) for reason in result.reasons),
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={
+            "smoke": result.to_json(),
+            "accept_len": result.accept_len,
+            "verify_steps": result.verify_steps,
+            "invocation": unit.invocation_id,
+        },
+    )
+
+
+def doctor(session: Session, patches: Path) -> Report:
+    """Everything that would make a deploy fail. What cannot be reached is a finding too."""
+    expected: Any = None
+    try:
+        facts = session.inspect(audit=True)
+    except errors.Unreachable as error:
+        findings = [doctor_checks.Finding("ssh", "fail", error.message, error.remedy)]
+    else:
+        if session.service.patch_set is not None and "fault" not in facts["install"]:
+            try:
+                expected = find_patchset(session, patches, None)
+            except OpsctlError as error:
+                expected = error
+        findings = doctor_checks.examine(facts, session.service, expected)
+    faults = [f for f in findings if f.status == "fail"]
+    unreachable = any(f.name == "ssh" for f in faults)
+    text = f"{len(faults)} of {len(findings)} checks would make a deploy fail"
+    return Report(
+        command="doctor",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="fail" if faults else "pass",
+        exit_code=_doctor_exit(failed=bool(faults), unreachable=unreachable),
+        summary=text if faults else f"{len(findings)} checks, nothing in the way of a deploy",
+        reasons=tuple(Reason(code=f.name, message=f.message, remedy=f.remedy) for f in faults),
+        data={"findings": [f.to_json() for f in findings]},
+    )
+
+
+def _doctor_exit(*, failed: bool, unreachable: bool) -> int:
+    if unreachable:
+        return errors.EXIT_UNREACHABLE
+    return errors.EXIT_REFUSED if failed else errors.EXIT_OK
+
+
+def status(session: Session) -> Report:
+    """Unit, version, generation, lock and last loads, as they are now."""
+    facts = session.inspect()
+    unit = Unit.from_show(facts["unit"])
+    generation = facts["generation"]
+    install = facts["install"]
+    models, answer = _models(session, unit)
+    what = generation["set"] if generation else None
+    label = f"{what['name']} {what['version']}" if what else "no patch set"
+    number = generation["number"] if generation else None
+    place = f"generation {number}, " if number is not None else ""
+    return Report(
+        command="status",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="pass",
+        exit_code=errors.EXIT_OK,
+        summary=f"{unit.name} is {unit.state}, {place}{label}, {answer}",
+        generation=number,
+        data={
+            "unit": {
+                "active_state": unit.active_state,
+                "sub_state": unit.sub_state,
+                "result": unit.result,
+                "invocation": unit.invocation_id,
+                "n_restarts": unit.n_restarts,
+                "main_pid": unit.main_pid,
+                "active_for_s": unit.active_for,
+            },
+            "version": install.get("version"),
+            "set": what,
+            "lock": facts["lock"],
+            "swap": facts["swap"],
+            "last_loads_s": facts["loads"],
+            "models": list(models),
+            "http": answer,
+            "generations": [
+                {key: record.get(key) for key in ("number", "status", "set", "created", "who")}
+                for record in session.call("generations")
+            ],
+        },
+    )
+
+
+def _models(session: Session, unit: Unit) -> tuple[tuple[str, ...], str]:
+    if not unit.active:
+        return (), "not running"
+    with session.client() as client:
+        try:
+            models = client.models()
+        except ServerError as error:
+            return (), f"no answer ({error.cause})"
+    return models, f"serving {', '.join(models)}"
+
+
+def metrics(session: Session) -> Report:
+    """Acceptance of the present start, from its decode lines and its endpoints."""
+    unit = session.unit()
+    entries = session.journal(unit.invocation_id) if unit.invocation_id else []
+    acceptance = acceptance_since(entries)
+    found = diagnose(entries)
+    scraped: dict[str, float] = {}
+    with session.client() as client:
+        try:
+            scraped = client.metrics()
+        except ServerError as error:
+            session.emit(Event("metrics", "warn", error.message))
+    length = acceptance.accept_len
+    text = "no decode line since this start"
+    if length is not None:
+        text = f"accept len {length.mean:.2f} (p50 {length.p50:.2f}) over {acceptance.count} lines"
+    return _report(
+        session,
+        "metrics",
+        text,
+        data={
+            "invocation": unit.invocation_id,
+            "acceptance": acceptance.to_json(),
+            "prometheus": scraped,
+            "incident": found.to_json() if found.incident else None,
+        },
+    )
+
+
+def _report(
+    session: Session,
+    command: str,
+    text: str,
+    *,
+    generation: int | None = None,
+    data: dict[str, Any] | None = None,
+) -> Report:
+    return Report(
+        command=command,
+        host=session.host.name,
+        service=session.service.name,
+        verdict="pass",
+        exit_code=errors.EXIT_OK,
+        summary=text,
+        generation=generation,
+        data=data or {},
+    )
+
+
+def _playbook(name: str, patches: Path) -> playbook.Playbook:
+    path = resources.locate("playbooks", beside=patches.parent) / f"{name}.yaml"
+    return playbook.load(path, frozenset(STEPS))

@@ -1,0 +1,203 @@
+"""Run a playbook's steps in order; whatever goes wrong, end in a known state and say which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opsctl import errors
+from opsctl.events import Event
+from opsctl.report import Reason, Report
+from opsctl.rollout import steps
+from opsctl.rollout.playbook import Playbook
+from opsctl.rollout.run import Run, StepFailed
+from opsctl.rollout.session import whoami
+
+
+def execute(run: Run, playbook: Playbook) -> Report:
+    """Every step, and on a failure the way back. A `Refused` before any change is raised.
+
+    Raises:
+        OpsctlError: nothing was changed on the host, and why.
+    """
+    began = time.time()
+    failure: StepFailed | None = None
+    interrupted = False
+    try:
+        for name in playbook.steps:
+            _step(run, name, steps.STEPS[name])
+        if run.options.on_inconclusive == "restore" and _inconclusive(run):
+            assert run.smoke is not None
+            failure = StepFailed("inconclusive", "; ".join(run.smoke.reasons))
+    except StepFailed as failed:
+        failure = failed
+    except errors.OpsctlError as error:
+        if not run.touched:
+            _abandon(run, error.message)
+            raise
+        failure = StepFailed(error.code, error.message, remedy=error.remedy)
+    except KeyboardInterrupt:
+        if not run.touched:
+            _abandon(run, "interrupted")
+            raise
+        interrupted = True
+        failure = StepFailed("interrupted", "interrupted by the operator")
+    finally:
+        run.close_watch()
+    if failure is None:
+        return _finish(run, began)
+    restored: bool | None = None
+    if playbook.on_failure == "restore":
+        restored = _restore(run, failure)
+    return _failed(run, began, failure, restored=restored, interrupted=interrupted)
+
+
+def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
+    emit = run.session.emit
+    emit(Event(name, "start"))
+    try:
+        message = function(run)
+    except StepFailed as failed:
+        emit(Event(name, "fail", failed.message, failed.evidence))
+        raise
+    except errors.OpsctlError as error:
+        emit(Event(name, "fail", error.message))
+        raise
+    emit(Event(name, "ok", message))
+
+
+def _abandon(run: Run, why: str) -> None:
+    """Nothing was changed; a generation that was staged is not left to look alive."""
+    if run.target is None:
+        return
+    try:
+        run.session.call("conclude", number=run.target, status="abandoned", verdict={"why": why})
+    except errors.OpsctlError as error:
+        run.session.emit(Event("abandon", "warn", error.message))
+
+
+def _restore(run: Run, failure: StepFailed) -> bool:
+    """Put back the generation that was there and, if it was serving, prove that it serves."""
+    emit = run.session.emit
+    emit(Event("restore", "start", failure.message))
+    failed_target, smoke, ready = run.target, run.smoke, run.ready
+    try:
+        _reach_again(run)
+        _step(run, "stop", steps.stop)
+        if run.swapped and run.origin is not None:
+            run.target = run.origin
+            _step(run, "swap", steps.swap)
+        serving = run.unit_before is not None and run.unit_before.active
+        if serving:
+            run.strict = False
+            for name in ("start", "wait", "smoke"):
+                _step(run, name, steps.STEPS[name])
+        if failed_target is not None and failed_target != run.origin:
+            run.session.call(
+                "conclude",
+                number=failed_target,
+                status="rolled_back",
+                verdict={"verdict": "fail", "code": failure.code, "reasons": [failure.message]},
+            )
+    except (StepFailed, errors.OpsctlError) as error:
+        emit(Event("restore", "fail", error.message))
+        return False
+    except KeyboardInterrupt:
+        emit(Event("restore", "fail", "interrupted again: the way back is not finished"))
+        return False
+    finally:
+        run.close_watch()
+        run.target, run.smoke, run.ready = failed_target, smoke, ready
+    generation = f"generation {run.origin}" if run.origin is not None else "the old version"
+    state = "serves again" if serving else "is in place; the unit was down before and stays so"
+    emit(Event("restore", "ok", f"{generation} {state}"))
+    return True
+
+
+def _reach_again(run: Run) -> None:
+    """The failure may have been the connection's; a new one needs the lock anew."""
+    try:
+        run.session.unit()
+    except errors.Unreachable:
+        run.session.emit(Event("reconnect", "start"))
+        run.session.reconnect()
+        run.session.call("lock", who=whoami(), why=f"restoring after opsctl {run.command}")
+        run.session.emit(Event("reconnect", "ok"))
+
+
+def _inconclusive(run: Run) -> bool:
+    return run.smoke is None or run.smoke.verdict == "inconclusive"
+
+
+def _finish(run: Run, began: float) -> Report:
+    inconclusive = _inconclusive(run)
+    reasons: tuple[Reason, ...] = ()
+    if inconclusive and run.smoke is not None:
+        reasons = tuple(Reason(code="inconclusive", message=r) for r in run.smoke.reasons)
+    return Report(
+        command=run.command,
+        host=run.session.host.name,
+        service=run.session.service.name,
+        verdict="inconclusive" if inconclusive else "pass",
+        exit_code=errors.EXIT_INCONCLUSIVE if inconclusive else errors.EXIT_OK,
+        summary=_summary(run, inconclusive=inconclusive),
+        reasons=reasons,
+        generation=run.target if run.target is not None else run.origin,
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data=_data(run),
+    )
+
+
+def _summary(run: Run, *, inconclusive: bool) -> str:
+    unproved = ", but its health is unproved" if inconclusive else ""
+    if run.command == "deploy" and run.plan is not None:
+        label = run.plan.patchset.label
+        way_back = f" (rollback: opsctl rollback {run.session.host.name})"
+        return f"deployed {label} as generation {run.target}{unproved}{way_back}"
+    if run.command == "rollback":
+        return f"rolled back to generation {run.target}{unproved}"
+    return f"{run.session.service.unit} restarted{unproved}"
+
+
+def _failed(
+    run: Run, began: float, failure: StepFailed, *, restored: bool | None, interrupted: bool
+) -> Report:
+    if restored:
+        exit_code = errors.EXIT_INTERRUPTED if interrupted else errors.EXIT_ROLLED_BACK
+        generation = run.origin
+        end = "; rolled back, the old version is in place"
+        if run.unit_before is not None and run.unit_before.active:
+            end = "; rolled back, the old version serves"
+    else:
+        exit_code = errors.EXIT_NOT_RESTORED
+        generation = run.target
+        end = "; NOT restored, look at the host now" if restored is False else ""
+    return Report(
+        command=run.command,
+        host=run.session.host.name,
+        service=run.session.service.name,
+        verdict="fail",
+        exit_code=exit_code,
+        summary=failure.message + end,
+        reasons=(Reason(code=failure.code, message=failure.message, remedy=failure.remedy),),
+        generation=generation,
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={**_data(run), "restored": restored, "evidence": failure.evidence},
+    )
+
+
+def _data(run: Run) -> dict[str, Any]:
+    ready, smoke = run.ready, run.smoke
+    return {
+        "ready_s": round(ready.ready_s, 3) if ready else None,
+        "lag_s": round(ready.lag_s, 3) if ready else None,
+        "invocation": ready.invocation if ready else None,
+        "accept_len": smoke.accept_len if smoke else None,
+        "verify_steps": smoke.verify_steps if smoke else None,
+        "smoke": smoke.to_json() if smoke else None,
+        "plan": run.plan.to_json() if run.plan else None,
+        "diagnosis": run.diagnosis.to_json() if run.diagnosis else None,
+    }

@@ -1,0 +1,100 @@
+"""Healthy means that the verify path ran: the smoke requests and what the host says after."""
+
+from __future__ import annotations
+
+import time
+
+from opsctl.events import Emit, Event
+from opsctl.journal import Acceptance, Entry, diagnose
+from opsctl.rollout.session import Session
+from opsctl.sglang import DecodeBatch, ServerError, parse_all
+from opsctl.smoke import Probes, SmokeResult, UnitFacts, judge, run_probes
+from opsctl.units.properties import Unit
+
+# After an exception in its forward SGLang needs about 1 s to die, up to 2.6 s measured.
+_DEATH_WAIT = 6.0
+# The decode line of the last step is written after the answer went out.
+_LAST_LINE_WAIT = 0.3
+
+
+def prove(session: Session, *, strict: bool = True) -> SmokeResult:
+    """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
+
+    `strict` holds acceptance against the floor; a restored generation is not, since it may
+    never have reached it.
+    """
+    service = session.service
+    before = session.unit()
+    with session.client() as client:
+        probes = run_probes(client, service.smoke, service.model.served_name)
+    if _unanswered(probes):
+        after = _see_it_die(session, before)
+    else:
+        time.sleep(_LAST_LINE_WAIT)
+        after = session.unit()
+    entries = session.journal(before.invocation_id) if before.invocation_id else []
+    return judge(
+        probes,
+        service.smoke,
+        unit_before=facts(before),
+        unit_after=facts(after),
+        diagnosis=diagnose(entries) if entries else None,
+        acceptance=acceptance_since(entries, before.time),
+        strict_acceptance=strict,
+    )
+
+
+def facts(unit: Unit) -> UnitFacts:
+    return UnitFacts(
+        active_state=unit.active_state,
+        sub_state=unit.sub_state,
+        invocation_id=unit.invocation_id,
+        n_restarts=unit.n_restarts,
+    )
+
+
+def acceptance_since(entries: list[Entry], since: float = 0.0) -> Acceptance:
+    """From the decode lines written at or after `since` (Unix seconds on the host)."""
+    return Acceptance.from_lines(
+        line
+        for entry in entries
+        if entry.realtime >= since
+        for line in parse_all(entry.message)
+        if isinstance(line, DecodeBatch)
+    )
+
+
+def summary(result: SmokeResult) -> str:
+    """One line for a person."""
+    if result.verdict != "pass":
+        return "; ".join(result.reasons)
+    parts = [f"{result.tokens} tokens"]
+    if result.verify_steps is not None:
+        parts.append(f"{result.verify_steps} verify steps")
+    if result.accept_len is not None:
+        parts.append(f"accept len {result.accept_len:.2f}")
+    if result.acceptance is not None and result.acceptance.cuda_graph_share is not None:
+        parts.append(f"cuda graph {result.acceptance.cuda_graph_share:.0%} of steps")
+    return ", ".join(parts)
+
+
+def emit_notes(result: SmokeResult, emit: Emit) -> None:
+    for note in result.notes:
+        emit(Event("smoke", "warn", note))
+
+
+def _unanswered(probes: Probes) -> bool:
+    return isinstance(probes.chat, ServerError) or isinstance(probes.generate, ServerError)
+
+
+def _see_it_die(session: Session, before: Unit) -> Unit:
+    """A request failed: give a dying server the time to be seen dead."""
+    deadline = time.monotonic() + _DEATH_WAIT
+    while True:
+        unit = session.unit()
+        changed = unit.invocation_id != before.invocation_id
+        if not unit.active or changed or unit.n_restarts > before.n_restarts:
+            return unit
+        if time.monotonic() > deadline:
+            return unit
+        time.sleep(0.3)

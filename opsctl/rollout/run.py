@@ -1,0 +1,92 @@
+"""One rollout under way: what its steps know, and how one of them ends it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from opsctl.journal import Diagnosis
+from opsctl.readiness import Ready
+from opsctl.rollout.doctor import Finding
+from opsctl.rollout.plan import Plan
+from opsctl.rollout.session import Session
+from opsctl.smoke import SmokeResult
+from opsctl.transport import Subscription
+from opsctl.units.properties import Unit
+
+
+class StepFailed(Exception):
+    """A step ended the rollout after the host was touched. `code` is stable, for scripts."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        remedy: str = "",
+        evidence: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.remedy = remedy
+        self.evidence = dict(evidence or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller chose. `budget` and `stall` are seconds, None for the inventory's."""
+
+    budget: float | None = None
+    stall: float | None = None
+    why: str = ""
+    on_inconclusive: Literal["keep", "restore"] = "keep"
+    generation: int | None = None  # rollback's target, None for the recorded predecessor
+
+
+@dataclass(slots=True)
+class Run:
+    """Filled in by the steps as they go."""
+
+    command: str
+    session: Session
+    options: Options
+    patches: Path
+    plan: Plan | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    unit_before: Unit | None = None
+    origin: int | None = None  # the generation on disk before, to which a failure returns
+    target: int | None = None  # the generation to put in place
+    touched: bool = False  # from here on the host is not as it was
+    swapped: bool = False
+    watch: Subscription | None = None
+    previous_invocation: str = ""
+    started: float = 0.0  # monotonic, seconds
+    ready: Ready | None = None
+    smoke: SmokeResult | None = None
+    diagnosis: Diagnosis | None = None
+    strict: bool = True
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def budget(self) -> float:
+        return self.options.budget or self.session.service.load.budget
+
+    @property
+    def stall(self) -> float:
+        return self.options.stall or self.session.service.load.stall
+
+    def open_watch(self, ignore: str) -> Subscription:
+        """Follow the unit from before its next change, so that nothing falls in a gap."""
+        self.close_watch()
+        self.watch = self.stack.enter_context(self.session.watch(ignore))
+        return self.watch
+
+    def close_watch(self) -> None:
+        self.watch = None
+        self.stack.close()
+        self.stack = contextlib.ExitStack()

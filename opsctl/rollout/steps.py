@@ -1,0 +1,216 @@
+"""The steps by name. Each does one thing to a `Run` and returns a line for a person.
+
+A step raises an `OpsctlError` while nothing is changed, and `StepFailed` after that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from opsctl.errors import Refused
+from opsctl.journal import diagnose
+from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
+from opsctl.rollout import doctor
+from opsctl.rollout.prove import emit_notes, prove, summary
+from opsctl.rollout.run import Run, StepFailed
+from opsctl.rollout.session import whoami
+from opsctl.units.properties import Unit
+
+# systemd needs a moment past TimeoutStopSec for its SIGKILL to be seen.
+_STOP_MARGIN = 20.0
+_STOP_DEFAULT = 90.0
+
+# What stands in the way of a deploy need not stand in the way of getting out of one.
+_IGNORED = {
+    "deploy": frozenset[str](),
+    "restart": frozenset({"patch_set", "arguments", "record", "install"}),
+    "rollback": frozenset({"patch_set", "arguments", "record", "swap"}),
+}
+
+
+def preflight(run: Run) -> str:
+    """Look at everything that would make this fail, before anything is changed."""
+    facts = run.plan.facts if run.plan is not None else run.session.inspect()
+    run.facts = facts
+    patchset = run.plan.patchset if run.plan is not None else None
+    run.findings = doctor.examine(facts, run.session.service, patchset)
+    ignored = _IGNORED.get(run.command, frozenset())
+    # The lock is the next step's, which tells a held one by its own exit status.
+    faults = [f for f in run.findings if f.status == "fail" and f.name not in ignored | {"lock"}]
+    if faults:
+        raise Refused(
+            "; ".join(f.message for f in faults),
+            remedy="; ".join(f.remedy for f in faults if f.remedy),
+            code=f"preflight_{faults[0].name}",
+        )
+    run.unit_before = Unit.from_show(facts["unit"])
+    generation = facts["generation"]
+    run.origin = generation["number"] if generation else None
+    return f"{run.session.service.unit} is {run.unit_before.state}"
+
+
+def lock(run: Run) -> str:
+    why = run.options.why or f"opsctl {run.command}"
+    run.session.call("lock", who=whoami(), why=why)
+    return "one change of this service at a time"
+
+
+def stage(run: Run) -> str:
+    plan = run.plan
+    assert plan is not None
+    target = {**plan.target, "who": whoami(), "why": run.options.why}
+    record = run.session.call(
+        "stage",
+        target=target,
+        contents=plan.contents,
+        seen=plan.seen,
+        found_set=plan.found_set,
+        timeout=180,
+    )
+    run.target = int(record["number"])
+    run.origin = int(record["predecessor"])
+    count = len(plan.changes)
+    return f"{count} file{'' if count == 1 else 's'} as generation {run.target}"
+
+
+def stop(run: Run) -> str:
+    """Stop the unit and see it down. A swap under a running service could be half imported."""
+    unit = run.session.unit()
+    run.previous_invocation = unit.invocation_id
+    watch = run.open_watch(ignore=unit.invocation_id)
+    if unit.down:
+        return f"it was {unit.state}"
+    run.touched = True
+    began = time.monotonic()
+    run.session.control("stop")
+    bound = (unit.timeout_stop or _STOP_DEFAULT) + _STOP_MARGIN
+    down = wait_down(watch, bound, run.session.emit)
+    if down is None:
+        raise StepFailed(
+            "stop_timeout",
+            f"{unit.name} is not down {bound:.0f} s after the stop",
+            remedy=f"see `systemctl status {unit.name}`; processes in uninterruptible sleep "
+            "hang in the driver",
+        )
+    return f"in {time.monotonic() - began:.1f} s"
+
+
+def swap(run: Run) -> str:
+    assert run.target is not None
+    run.touched = run.swapped = True
+    done = run.session.call("swap", number=run.target, timeout=120)
+    return f"{len(done['changed'])} changed, {done['verified']} verified by hash"
+
+
+def start(run: Run) -> str:
+    run.touched = True
+    if run.watch is None:
+        run.previous_invocation = run.session.unit().invocation_id
+        run.open_watch(ignore=run.previous_invocation)
+    run.started = time.monotonic()
+    run.session.control("start")
+    return ""
+
+
+def wait(run: Run) -> str:
+    assert run.watch is not None
+    machine = Readiness(
+        previous_invocation=run.previous_invocation,
+        budget=run.budget,
+        stall=run.stall,
+        started=run.started,
+        history=list(run.facts.get("loads", ())),
+    )
+    with run.session.client() as client:
+        outcome = wait_ready(machine, run.watch, client, run.session.emit)
+    run.close_watch()
+    if isinstance(outcome, Failed):
+        raise _load_failed(run, machine, outcome)
+    run.ready = outcome
+    wanted = run.session.service.model.served_name
+    if wanted not in outcome.models:
+        raise StepFailed(
+            "wrong_model",
+            f"the server serves {', '.join(outcome.models) or 'nothing'}, not {wanted}",
+            remedy="correct model.served_name in the inventory, or the unit's arguments",
+        )
+    return f"in {outcome.ready_s:.1f} s, noticed {outcome.lag_s:.2f} s after it said so"
+
+
+def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
+    """The state says that it died; the journal of that start says of what."""
+    entries = run.session.journal(machine.invocation) if machine.invocation else []
+    run.diagnosis = diagnose(entries)
+    code: str = failed.cause
+    message, remedy = failed.message, failed.remedy
+    if run.diagnosis.incident and failed.cause not in {"budget_exceeded", "stalled"}:
+        found = run.diagnosis
+        code = found.kind or failed.cause
+        first = found.lines[0] if found.lines else ""
+        message = f"{failed.message}: {found.kind}: {first}"
+        remedy = found.remedy or failed.remedy
+    evidence = {
+        "cause": failed.cause,
+        "phase": machine.progress.phase,
+        "diagnosis": run.diagnosis.to_json(),
+    }
+    return StepFailed(code, message, remedy=remedy, evidence=evidence)
+
+
+def smoke(run: Run) -> str:
+    result = prove(run.session, strict=run.strict)
+    run.smoke = result
+    emit_notes(result, run.session.emit)
+    if result.verdict == "fail":
+        raise StepFailed("smoke_failed", "; ".join(result.reasons), evidence=result.to_json())
+    return summary(result)
+
+
+def confirm(run: Run) -> str:
+    assert run.target is not None
+    run.session.call(
+        "conclude",
+        number=run.target,
+        status="confirmed" if _passed(run) else "unconfirmed",
+        verdict=_verdict(run),
+        load_seconds=run.ready.ready_s if run.ready else None,
+    )
+    return f"generation {run.target}"
+
+
+def record(run: Run) -> str:
+    if run.ready is not None:
+        run.session.call("record_load", seconds=run.ready.ready_s)
+        return f"a load of {run.ready.ready_s:.1f} s"
+    return ""
+
+
+def _passed(run: Run) -> bool:
+    return run.smoke is not None and run.smoke.verdict == "pass"
+
+
+def _verdict(run: Run) -> dict[str, object]:
+    if run.smoke is None:
+        return {"verdict": "inconclusive"}
+    return {
+        "verdict": run.smoke.verdict,
+        "reasons": list(run.smoke.reasons),
+        "accept_len": run.smoke.accept_len,
+        "verify_steps": run.smoke.verify_steps,
+        "ready_s": run.ready.ready_s if run.ready else None,
+    }
+
+
+STEPS: dict[str, Callable[[Run], str]] = {
+    "preflight": preflight,
+    "lock": lock,
+    "stage": stage,
+    "stop": stop,
+    "swap": swap,
+    "start": start,
+    "wait": wait,
+    "smoke": smoke,
+    "confirm": confirm,
+    "record": record,
+}

@@ -1,6 +1,9 @@
-"""Patch sets: read, check, apply in memory, and bundle with every hash. See docs/patch-sets.md."""
+"""Patch sets: read, check, apply in memory, and bundle with every hash. See docs/patch-sets.md.
 
-from opsctl.patchset.apply import (
+Everything is pure but for reading a set's folder and, in `wheel`, the wheel and pip.
+"""
+
+from opsctl.patchset._apply import (
     FileChange,
     Problem,
     apply,
@@ -9,13 +12,14 @@ from opsctl.patchset.apply import (
     require_compiles,
     sha256,
     unapply,
+    unapply_file,
 )
-from opsctl.patchset.bundle import Bundle, BundleFile, bundle
-from opsctl.patchset.check import CheckItem, CheckReport, check
-from opsctl.patchset.classify import FileState, classify
-from opsctl.patchset.load import PatchSet, discover, find, load
-from opsctl.patchset.manifest import Needs, Target, WheelPin
-from opsctl.patchset.parse import FileDiff, Hunk, Patch
+from opsctl.patchset._bundle import Bundle, BundleFile, bundle
+from opsctl.patchset._check import CheckItem, CheckReport, check
+from opsctl.patchset._classify import FileState, classify
+from opsctl.patchset._load import PatchSet, discover, find, load
+from opsctl.patchset._manifest import Needs, Target, WheelPin
+from opsctl.patchset._parse import FileDiff, Hunk, Patch
 from opsctl.patchset.wheel import default_cache, fetch, read_sources, record_sha256
 
 __all__ = [
@@ -49,4 +53,5 @@ __all__ = [
     "require_compiles",
     "sha256",
     "unapply",
+    "unapply_file",
 ]

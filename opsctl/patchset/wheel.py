@@ -23,8 +23,8 @@ from packaging.utils import parse_wheel_filename
 
 from opsctl.errors import PatchError, Refused
 from opsctl.events import Emit, Event, ignore
-from opsctl.patchset.load import PatchSet
-from opsctl.patchset.manifest import Target, WheelPin
+from opsctl.patchset._load import PatchSet
+from opsctl.patchset._manifest import Target, WheelPin
 
 # A wheel of SGLang is 8 MB; the rest is for a slow index.
 _DOWNLOAD_SECONDS = 600.0

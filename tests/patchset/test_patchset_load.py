@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
     assert patchset.new_files == {"sub/new.py": b"x = 1\n"}
     assert patchset.target.wheels[0].filename == "demo-1.0-py3-none-any.whl"
     assert patchset.restart is True
+    assert patchset.description == "A set for tests"
     assert patchset.patches[0].dep3.synopsis == "Change something"
     assert patchset.patches[0].dep3.description == "Change something\nFor a reason."
     assert patchset.patches[0].dep3.get("last-update") == "2026-11-29"
@@ -47,6 +49,7 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
         (("sha256: a", "sha256: Z"), 10, "for.wheels.0.sha256", "pattern"),
         (("demo-1.0-py3", "demo-2.0-py3"), 4, "for", "is not of demo 1.0"),
         (("demo-1.0-py3-none-any.whl", "demo.zip"), 9, "for.wheels.0.filename", "wheel"),
+        (("A set for tests", '"two\\nlines"'), 3, "description", "one line"),
         (('version: "1.0"', "version: 1.0"), 6, "for.version", "in quotes"),
         (("--algorithm=FAST", "algorithm"), 13, "needs.arguments.0", "expected --option"),
     ],
@@ -177,10 +180,18 @@ def test_the_digest_follows_what_the_set_does(tmp_path: Path) -> None:
 
 def test_find_and_discover(tmp_path: Path) -> None:
     make_set(tmp_path / "demo-1.0" / "fix", {"0001-a.patch": DIFF})
+    make_set(tmp_path / "demo-next" / "fix", {"0001-a.patch": DIFF}, name="fix")
+    with pytest.raises(PatchError, match="belongs in"):
+        discover(tmp_path)
+    shutil.rmtree(tmp_path / "demo-next" / "fix")
     make_set(tmp_path / "demo-1.0" / "other", {"0001-a.patch": DIFF}, name="other")
     assert [patchset.name for patchset in discover(tmp_path)] == ["fix", "other"]
     assert find(tmp_path, "fix", "Demo", "1.0.0").name == "fix"
-    with pytest.raises(PatchError, match=r"not for demo 2\.0; it exists for demo-1\.0") as caught:
+    (tmp_path / "demo-next" / "fix").mkdir()
+    (tmp_path / "demo-next" / "fix" / "patchset.yaml").write_text("")
+    with pytest.raises(
+        PatchError, match=r"not for demo 2\.0; it exists for demo-1\.0, demo-next"
+    ) as caught:
         find(tmp_path, "fix", "demo", "2.0")
     assert caught.value.code == "patch_set_other_release"
     with pytest.raises(UsageError, match="known: fix, other"):

@@ -6,7 +6,7 @@ import pytest
 from patchset_tools import HEADERS
 
 from opsctl.errors import PatchError
-from opsctl.patchset.parse import FileDiff, parse_patch
+from opsctl.patchset._parse import FileDiff, parse_patch
 
 
 def diffs(text: str) -> tuple[FileDiff, ...]:
@@ -106,6 +106,7 @@ def test_an_empty_line_stands_for_empty_context() -> None:
         ("@@ -1 +1 @@\n-x\n+y\n", ":7: this line belongs to no hunk"),
         ("--- a/a\n@@ -1 +1 @@\n-x\n+y\n", "Unexpected hunk"),
         ("+++ b/a\n@@ -1 +1 @@\n-x\n+y\n", ":8: this line belongs to no hunk"),
+        ("diff --git a/a b/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n", ":8: +++ without ---"),
         ("--- a/a\n+++ b/a\n", "named but not changed"),
         ("--- a/../a\n+++ b/../a\n@@ -1 +1 @@\n-x\n+y\n", "not a path"),
         ("--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-x\n+y\n", "not a path"),

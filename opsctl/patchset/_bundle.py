@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opsctl.patchset.apply import FileChange, apply, require_compiles, sha256
-from opsctl.patchset.load import PatchSet
+from opsctl.patchset._apply import FileChange, apply, require_compiles, sha256
+from opsctl.patchset._load import PatchSet
 
 
 @dataclass(frozen=True)

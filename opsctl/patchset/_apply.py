@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from opsctl.errors import PatchError
-from opsctl.patchset.load import FILES, PatchSet
-from opsctl.patchset.parse import FileDiff, Hunk
+from opsctl.patchset._load import FILES, PatchSet
+from opsctl.patchset._parse import FileDiff, Hunk
 
 _REFRESH = "refresh the patch against the pinned release: see docs/patch-sets.md"
 _DRIFT = "the file is not what this patch set makes of it; look at it before going on"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from opsctl.errors import PatchError
-from opsctl.patchset.apply import sha256, unapply_file
-from opsctl.patchset.load import PatchSet
+from opsctl.patchset._apply import sha256, unapply_file
+from opsctl.patchset._load import PatchSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from opsctl.errors import PatchError, UsageError
-from opsctl.patchset.manifest import MANIFEST, Manifest, Needs, Target, read_manifest
-from opsctl.patchset.parse import Patch, is_inside, parse_patch
+from opsctl.patchset._manifest import MANIFEST, Manifest, Needs, Target, read_manifest
+from opsctl.patchset._parse import Patch, is_inside, parse_patch
 
 SERIES = "series"
 FILES = "files"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from opsctl.errors import PatchError
-from opsctl.patchset.apply import (
+from opsctl.patchset._apply import (
     FileChange,
     apply,
     apply_first,
@@ -17,7 +17,7 @@ from opsctl.patchset.apply import (
     sha256,
     unapply,
 )
-from opsctl.patchset.load import PatchSet, stray_patches
+from opsctl.patchset._load import PatchSet, stray_patches
 from opsctl.patchset.wheel import file_sha256, read_sources
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -138,7 +138,9 @@ def _pinned(patchset: PatchSet, wheel: Path) -> str:
     try:
         found = file_sha256(wheel)
     except OSError as error:
-        raise PatchError(f"cannot read {wheel}: {error.strerror}") from None
+        raise PatchError(
+            f"cannot read {wheel}: {error.strerror}", remedy="let opsctl fetch the wheel"
+        ) from None
     if found != pins[wheel.name]:
         raise PatchError(
             f"{wheel} has SHA-256 {found}, not the pinned {pins[wheel.name]}",
@@ -196,5 +198,8 @@ def _returns(
     restored = unapply(patchset, {path: change.after for path, change in changes.items()})
     for path, content in restored.items():
         if content != sources[path]:
-            raise PatchError(f"{path} does not return to its pristine content")
+            raise PatchError(
+                f"{path} does not return to its pristine content",
+                remedy="this is a defect of opsctl, not of the set; please report it",
+            )
     return "un-applying returns every file to the byte"

@@ -17,8 +17,8 @@ from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
 from opsctl.errors import PatchError
-from opsctl.patchset.dep3 import Dep3
-from opsctl.patchset.dep3 import parse as parse_dep3
+from opsctl.patchset._dep3 import Dep3
+from opsctl.patchset._dep3 import parse as parse_dep3
 
 Tag = Literal[" ", "+", "-"]
 Kind = Literal["modify", "add", "delete"]

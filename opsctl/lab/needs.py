@@ -72,9 +72,10 @@ def missing(machine: Machine) -> LabUnavailable | None:
     if not machine.has_keyring:
         packages.add("debian-archive-keyring")
     if packages:
+        wanted = " ".join(sorted(packages))
         return LabUnavailable(
-            f"a lab needs programs that this machine lacks (packages {', '.join(sorted(packages))})",
-            remedy=f"sudo apt-get install {' '.join(sorted(packages))}",
+            f"a lab needs programs that this machine lacks, from the packages: {wanted}",
+            remedy=f"sudo apt-get install {wanted}",
         )
     if machine.uid != 0:
         return LabUnavailable(

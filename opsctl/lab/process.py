@@ -65,12 +65,9 @@ class Process:
 
 def folders_of_cgroup(pid: int, name: str) -> tuple[str, ...]:
     """The cgroup folders of `pid` up to and including the one that begins with `name`."""
-    found = []
-    for folder in cgroup_folders(str(pid)):
-        for part in (folder, *folder.parents):
-            if part.name.removesuffix(".scope") == name:
-                found.append(str(part))
-    return tuple(found)
+    folders = cgroup_folders(str(pid))
+    parts = (part for folder in folders for part in (folder, *folder.parents))
+    return tuple(str(part) for part in parts if part.name.removesuffix(".scope") == name)
 
 
 def kill_cgroups(folders: tuple[str, ...], patience: float) -> bool:

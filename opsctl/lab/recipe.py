@@ -18,6 +18,22 @@ SGLANG_VERSION = "0.5.12.post1"
 TORCH_VERSION = "2.13.0"
 
 
+# What is done to the tree after its packages: no identity of its own (each lab brings its
+# machine id and host key), no background downloads, users to test sudo with, and no caches.
+_FINISH = """\
+set -eu
+rm -f /etc/ssh/ssh_host_* /etc/hostname
+: >/etc/machine-id
+for timer in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim; do
+    ln -sf /dev/null "/etc/systemd/system/$timer.timer"
+done
+for user in ops nosudo; do useradd --create-home --shell /bin/bash "$user"; done
+echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
+chmod 0440 /etc/sudoers.d/ops
+rm -rf /tmp/* /opt/uv /root/.cache /var/cache/apt/archives/*.deb /var/lib/apt/lists/*
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The inputs of a tree. Two machines with equal recipes have equivalent trees."""
@@ -42,7 +58,7 @@ class Recipe:
     requirements: str = ""
     # Installed without their requirements, which are CUDA builds of several GB.
     no_deps: tuple[str, ...] = ("torchvision==0.28.0", f"sglang=={SGLANG_VERSION}")
-    users: tuple[str, ...] = ("ops", "nosudo")
+    finish: str = _FINISH
     version: int = VERSION
 
     @property

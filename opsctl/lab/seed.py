@@ -28,6 +28,7 @@ CPU_ARGUMENTS = (
     "--mem-fraction-static=0.3",
     "--max-total-tokens=4096",
     "--max-running-requests=4",
+    "--sleep-on-idle",  # an idle scheduler would keep a core busy, one for each lab
 )
 
 # The same authorized key opens root, ops (who may sudo) and nosudo (who may not).

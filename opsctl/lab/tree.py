@@ -20,21 +20,6 @@ from opsctl.lab.recipe import Recipe, cache_folder
 _BUILDING = ".building-"
 _TAIL_LINES = 8
 
-# What is done to the tree after its packages: no identity of its own (each lab brings its
-# machine id and host key), no background downloads, users to test sudo with, and no caches.
-_FINISH = r"""
-set -eu
-rm -f /etc/ssh/ssh_host_* /etc/hostname
-: >/etc/machine-id
-for timer in apt-daily apt-daily-upgrade dpkg-db-backup e2scrub_all fstrim; do
-    ln -sf /dev/null "/etc/systemd/system/$timer.timer"
-done
-for user in $USERS; do useradd --create-home --shell /bin/bash "$user"; done
-echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
-chmod 0440 /etc/sudoers.d/ops
-rm -rf /tmp/* /root/.cache /var/cache/apt/archives/*.deb /var/lib/apt/lists/*
-"""
-
 
 @contextlib.contextmanager
 def _exclusive(folder: Path, emit: Emit) -> Iterator[None]:
@@ -122,8 +107,7 @@ class _Build:
         # From source alone, imports in three processes would take most of a start.
         compile_all = [f"{venv}/bin/python", "-m", "compileall", "-q", "-j0", f"{venv}/lib"]
         self._inside("bytecode", ["sh", "-c", f"{shlex.join(compile_all)} || true"])
-        finish = f"USERS={shlex.quote(' '.join(self.recipe.users))}\n{_FINISH}"
-        self._inside("users and identity", ["sh", "-c", finish])
+        self._inside("users and identity", ["sh", "-c", self.recipe.finish])
         self.tree.rename(finished)
         shutil.rmtree(self.area, ignore_errors=True)
         seconds = time.monotonic() - started
@@ -136,8 +120,8 @@ class _Build:
         if self._inside("torch", self._pip(f"torch=={version}+cpu"), may_fail=True):
             return
         # uv knows where PyTorch publishes its CPU builds.
-        uv = ["/tmp/uv/bin/uv", "pip", "install", f"--python={self.recipe.venv}/bin/python"]
-        if self._inside("uv", self._pip("--target=/tmp/uv", "uv"), may_fail=True) and self._inside(
+        uv = ["/opt/uv/bin/uv", "pip", "install", f"--python={self.recipe.venv}/bin/python"]
+        if self._inside("uv", self._pip("--target=/opt/uv", "uv"), may_fail=True) and self._inside(
             "torch by uv", [*uv, "--torch-backend=cpu", f"torch=={version}"], may_fail=True
         ):
             return

@@ -1,5 +1,6 @@
 """The submodule of that name, likewise without its kernels."""
 
+# mypy: disable-error-code="import-not-found, unused-ignore, no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,0 +1,56 @@
+"""The top level: global options, and where each command's module is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opsctl.cli import host, lab, patches, rollouts
+from opsctl.cli.options import Globals
+
+app = typer.Typer(
+    name="opsctl",
+    help="Roll versioned patch sets onto a live SGLang host, prove them, and roll back.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,  # rich's help alone costs 100 ms of CPU
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from opsctl import __version__
+
+        typer.echo(f"opsctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    context: typer.Context,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(
+            "--inventory",
+            "-i",
+            envvar="OPSCTL_INVENTORY",
+            help="The inventory file; else the nearest inventory.yaml.",
+            show_default=False,
+        ),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+) -> None:
+    context.obj = Globals(inventory=inventory, debug=debug, quiet=quiet)
+
+
+rollouts.register(app)
+host.register(app)
+app.add_typer(patches.app, name="patches")
+app.add_typer(lab.app, name="lab")

@@ -1,0 +1,132 @@
+"""From options to a session and back to an exit status, the same way for every command."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from opsctl import errors
+from opsctl.cli.options import Globals
+from opsctl.cli.terminal import Terminal, complain, show
+from opsctl.events import Event
+from opsctl.report import EventRecord, Report, of_error, record
+
+EXIT_BUG = 1
+
+
+@dataclass(slots=True)
+class Command:
+    """One invocation: where its events and its report go."""
+
+    name: str
+    globals_: Globals
+    json: bool = False
+    host: str | None = None
+    service: str | None = None
+    events: list[EventRecord] = field(default_factory=list)
+    terminal: Terminal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.terminal = Terminal(sys.stderr, quiet=self.globals_.quiet)
+
+    def emit(self, event: Event) -> None:
+        # A second-by-second bar is for eyes; the record keeps what happened.
+        if event.state != "progress":
+            self.events.append(record(event))
+        self.terminal(event)
+
+    @contextlib.contextmanager
+    def session(self, host: str | None, service: str | None) -> Iterator[Any]:
+        """The selected service in conversation, closed at the end."""
+        from opsctl import inventory
+        from opsctl.rollout.session import Session
+
+        book = inventory.load(inventory.find(self.globals_.inventory))
+        chosen, which = inventory.select(book, host, service)
+        self.host, self.service = chosen.name, which.name
+        reach, which = _way_in(chosen, which)
+        session = Session(host=chosen, service=which, connect=reach, emit=self.emit)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def patches(self, explicit: Path | None = None) -> Path:
+        """The folder of the patch sets: named, beside the inventory, or this copy's own."""
+        from opsctl import inventory, resources
+
+        if explicit is not None:
+            if not explicit.is_dir():
+                raise errors.UsageError(
+                    f"{explicit}: no such folder", remedy="give the folder of the patch sets"
+                )
+            return explicit
+        book = inventory.find(self.globals_.inventory)
+        return resources.locate("patches", beside=book.resolve().parent)
+
+
+def _way_in(host: Any, service: Any) -> tuple[Any, Any]:
+    from opsctl.transport import connect
+
+    if host.lab is None:
+        return functools.partial(connect, host.ssh, host.python), service
+    from opsctl import lab
+
+    ssh = lab.connection(host.lab)
+    running = lab.status(host.lab)
+    assert running is not None
+    adapted = lab.adapt(service, running)
+    return functools.partial(connect, ssh, host.python), adapted
+
+
+def run(command: Command, work: Callable[[], Report | None]) -> None:
+    """Do `work`, print its report, and leave with its exit status.
+
+    No traceback reaches a user unless --debug asks for it.
+    """
+    try:
+        report = work()
+    except errors.OpsctlError as error:
+        report = of_error(command.name, error, host=command.host, service=command.service)
+        if command.globals_.debug:
+            traceback.print_exc()
+            sys.stderr.write(getattr(error, "remote_traceback", ""))
+    except KeyboardInterrupt:
+        report = Report(
+            command=command.name,
+            host=command.host,
+            service=command.service,
+            verdict="error",
+            exit_code=errors.EXIT_INTERRUPTED,
+            summary="interrupted; nothing was changed",
+        )
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except Exception as error:
+        if command.globals_.debug:
+            raise
+        command.terminal.close()
+        complain(
+            f"a bug in opsctl: {type(error).__name__}: {error}",
+            "run again with --debug and report the traceback",
+            sys.stderr,
+        )
+        raise typer.Exit(EXIT_BUG) from None
+    command.terminal.close()
+    if report is None:
+        return
+    if command.json:
+        report = report.model_copy(update={"events": tuple(command.events)})
+        sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
+    else:
+        show(report, sys.stdout, sys.stderr)
+    raise typer.Exit(report.exit_code)

@@ -1,0 +1,227 @@
+"""status, doctor, logs and metrics: what a host says, changing nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsctl.cli import options as opt
+from opsctl.cli.context import Command, run
+from opsctl.report import Report
+
+if TYPE_CHECKING:
+    from opsctl.journal import Entry
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    for function in (status, doctor, logs, metrics):
+        app.command()(function)
+
+
+def status(
+    context: typer.Context,
+    host: opt.HostArgument = None,
+    host_option: opt.HostOption = None,
+    service: opt.ServiceOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Unit, version, generation, lock and last loads."""
+    command = Command("status", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl.rollout import commands
+
+        with command.session(host or host_option, service) as session:
+            report = commands.status(session)
+        if not command.json:
+            _table(_status_rows(report.data))
+        return report
+
+    run(command, work)
+
+
+def doctor(
+    context: typer.Context,
+    host: opt.HostArgument = None,
+    host_option: opt.HostOption = None,
+    service: opt.ServiceOption = None,
+    patches: opt.PatchesOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Find everything that would make a deploy fail, each with its remedy."""
+    command = Command("doctor", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl.rollout import commands
+
+        folder = command.patches(patches)
+        with command.session(host or host_option, service) as session:
+            report = commands.doctor(session, folder)
+        if not command.json:
+            for finding in report.data["findings"]:
+                sys.stdout.write(
+                    f"{finding['status']:<5} {finding['name']:<14} {finding['message']}\n"
+                )
+        return report
+
+    run(command, work)
+
+
+def logs(
+    context: typer.Context,
+    host: opt.HostArgument = None,
+    host_option: opt.HostOption = None,
+    service: opt.ServiceOption = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last so many.")] = 100,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", "-g", help="Only matching lines (on the host).", show_default=False),
+    ] = None,
+    every_start: Annotated[
+        bool, typer.Option("--all-starts", help="Not only the present start.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """The journal of the present start, systemd's own lines about it included."""
+    command = Command("logs", context.obj, json=json)
+
+    def work() -> Report | None:
+        with command.session(host or host_option, service) as session:
+            invocation = None if every_start else session.unit().invocation_id or None
+            entries = session.journal(invocation, lines=lines, grep=grep)
+            if not command.json:
+                _print(entries)
+            if follow:
+                _follow(session, invocation, entries[-1].realtime if entries else 0.0)
+                return None
+            return Report(
+                command="logs",
+                host=session.host.name,
+                service=session.service.name,
+                verdict="pass",
+                exit_code=0,
+                summary=f"{len(entries)} lines",
+                data={"invocation": invocation, "entries": [_entry(e) for e in entries]},
+            )
+
+    run(command, work)
+
+
+def _follow(session: Any, invocation: str | None, after: float) -> None:
+    from opsctl.journal import Entry
+
+    try:
+        with session.watch() as watch:
+            while True:
+                item = watch.get(1.0)
+                if item and "entries" in item:
+                    entries = [Entry.from_json(entry) for entry in item["entries"]]
+                    _print([entry for entry in entries if entry.realtime > after])
+    except KeyboardInterrupt:
+        return
+
+
+def _print(entries: list[Entry]) -> None:
+    for entry in entries:
+        stamp = time.strftime("%b %d %H:%M:%S", time.localtime(entry.realtime))
+        pid = f"[{entry.pid}]" if entry.pid else ""
+        for line in entry.message.splitlines() or [""]:
+            sys.stdout.write(f"{stamp} {entry.identifier}{pid}: {line}\n")
+    sys.stdout.flush()
+
+
+def _entry(entry: Entry) -> dict[str, object]:
+    return {
+        "realtime": entry.realtime,
+        "identifier": entry.identifier,
+        "pid": entry.pid,
+        "priority": entry.priority,
+        "message": entry.message,
+        "from_manager": entry.from_manager,
+    }
+
+
+def metrics(
+    context: typer.Context,
+    host: opt.HostArgument = None,
+    host_option: opt.HostOption = None,
+    service: opt.ServiceOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Acceptance, CUDA-graph share and throughput of the present start."""
+    command = Command("metrics", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl.rollout import commands
+
+        with command.session(host or host_option, service) as session:
+            report = commands.metrics(session)
+        if not command.json:
+            _table(_metrics_rows(report.data))
+        return report
+
+    run(command, work)
+
+
+def _table(rows: list[tuple[str, str]]) -> None:
+    for name, value in rows:
+        sys.stdout.write(f"{name:<16} {value}\n")
+
+
+def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    from opsctl.cli.terminal import duration
+
+    unit = data["unit"]
+    active = unit["active_for_s"]
+    since = f" for {duration(active)}" if active and unit["active_state"] == "active" else ""
+    patch_set = data["set"]
+    lock = data["lock"]
+    return [
+        ("unit", f"{unit['active_state']} ({unit['sub_state']}){since}, pid {unit['main_pid']}"),
+        ("restarts", str(unit["n_restarts"])),
+        ("invocation", unit["invocation"]),
+        ("version", str(data["version"])),
+        ("patch set", f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"),
+        ("http", data["http"]),
+        ("lock", f"{lock['who']}: {lock['why']}" if lock else "free"),
+        ("last loads", " ".join(duration(s) for s in data["last_loads_s"]) or "none recorded"),
+        *[
+            (
+                f"generation {record['number']}",
+                f"{record['status']}, "
+                + (
+                    f"{record['set']['name']} {record['set']['version']}"
+                    if record["set"]
+                    else "no patch set"
+                )
+                + time.strftime(", %Y-%m-%d %H:%M", time.localtime(record["created"]))
+                + (f", {record['who']}" if record["who"] else ""),
+            )
+            for record in data["generations"]
+        ],
+    ]
+
+
+def _metrics_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    found = data["acceptance"]
+    rows = [("decode lines", str(found["count"]))]
+    length = found["accept_len"]
+    if length:
+        rows.append(
+            (
+                "accept length",
+                " ".join(f"{name} {length[name]:.2f}" for name in ("mean", "p10", "p50", "p90")),
+            )
+        )
+    if found["cuda_graph_share"] is not None:
+        rows.append(("cuda graph", f"{found['cuda_graph_share']:.0%} of the lines"))
+    if found["gen_throughput"] is not None:
+        rows.append(("gen throughput", f"{found['gen_throughput']:.1f} token/s (median)"))
+    scraped = data["prometheus"]
+    names = ("sglang:spec_accept_length", "sglang:num_running_reqs", "sglang:token_usage")
+    return rows + [(name, f"{scraped[name]:g}") for name in names if name in scraped]

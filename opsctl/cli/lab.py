@@ -1,0 +1,164 @@
+"""opsctl lab: a disposable CT200 on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsctl.cli import options as opt
+from opsctl.cli.context import Command, run
+from opsctl.errors import UsageError
+from opsctl.report import Report
+
+if TYPE_CHECKING:
+    from opsctl.inventory import Service
+    from opsctl.lab import Lab
+
+app = typer.Typer(help="A disposable CT200: up, down, status, ssh, reset.", no_args_is_help=True)
+
+DEFAULT = "ct200-lab"
+
+NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="The lab's name.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="Its loopback address; else a free one.", show_default=False),
+]
+NoStartOption = Annotated[
+    bool, typer.Option("--no-start", help="Boot without starting the service.")
+]
+
+
+def _service(command: Command, name: str) -> Service:
+    """The service that the lab runs: of the host with that lab, else of the default lab's."""
+    from opsctl import inventory
+
+    path = inventory.find(command.globals_.inventory)
+    book = inventory.load(path)
+    hosts = [h for h in book.hosts.values() if h.lab is not None]
+    host = next((h for h in hosts if h.lab == name), hosts[0] if hosts else None)
+    if host is None:
+        raise UsageError(
+            f"{path} has no lab host, so there is no service for the lab to run",
+            remedy="add a host with `lab: NAME`, as opsctl's own inventory.yaml has it",
+        )
+    return next(iter(host.services.values()))
+
+
+def _facts(lab: Lab) -> dict[str, Any]:
+    return {
+        "name": lab.name,
+        "address": lab.address,
+        "ssh_port": lab.ssh_port,
+        "running": lab.running,
+        "state_dir": str(lab.state_dir),
+        "tree": lab.tree,
+        "created": lab.created,
+    }
+
+
+def _report(name: str, text: str, labs: list[Lab]) -> Report:
+    data = {"labs": [_facts(lab) for lab in labs]}
+    return Report(command=f"lab {name}", verdict="pass", exit_code=0, summary=text, data=data)
+
+
+def _up_or_reset(
+    command: Command, name: str, *, address: str | None, start: bool, reset: bool
+) -> Report:
+    from opsctl import inventory, lab, resources
+
+    service = _service(command, name)
+    book = inventory.find(command.globals_.inventory)
+    templates = resources.locate("unit-templates", beside=book.resolve().parent)
+    function = lab.reset if reset else lab.up
+    made = function(
+        name, service, emit=command.emit, address=address, start=start, templates=templates
+    )
+    where = f"root@{made.address} port {made.ssh_port}"
+    return _report("reset" if reset else "up", f"{made.name} is up: {where}", [made])
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    name: NameArgument = DEFAULT,
+    address: AddressOption = None,
+    no_start: NoStartOption = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """Boot a lab, made first where it is not cached. Needs root."""
+    command = Command("lab up", context.obj, json=json)
+    run(
+        command,
+        lambda: _up_or_reset(command, name, address=address, start=not no_start, reset=False),
+    )
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    name: NameArgument = DEFAULT,
+    no_start: NoStartOption = False,
+    json: opt.JsonOption = False,
+) -> None:
+    """A pristine lab: down, then up, at the same address."""
+    command = Command("lab reset", context.obj, json=json)
+    run(command, lambda: _up_or_reset(command, name, address=None, start=not no_start, reset=True))
+
+
+@app.command()
+def down(
+    context: typer.Context, name: NameArgument = DEFAULT, json: opt.JsonOption = False
+) -> None:
+    """Power a lab off and leave nothing of it."""
+    command = Command("lab down", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl import lab
+
+        ended = lab.down(name)
+        return _report("down", f"{name} is down" if ended else f"there was no lab {name}", [])
+
+    run(command, work)
+
+
+@app.command()
+def status(context: typer.Context, json: opt.JsonOption = False) -> None:
+    """The labs of this machine."""
+    command = Command("lab status", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl import lab
+
+        labs = lab.all_labs()
+        if not command.json:
+            for each in labs:
+                state = "running" if each.running else "dead"
+                sys.stdout.write(f"{each.name:<16} {state:<8} {each.address}:{each.ssh_port}\n")
+        return _report("status", f"{len(labs)} lab{'' if len(labs) == 1 else 's'}", labs)
+
+    run(command, work)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def ssh(
+    context: typer.Context,
+    name: NameArgument = DEFAULT,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND]...", help="Run it there.", show_default=False),
+    ] = None,
+) -> None:
+    """Log in to a lab as root, or run a command there: opsctl lab ssh ct200-lab -- uptime."""
+    command = Command("lab ssh", context.obj)
+
+    def work() -> None:
+        from opsctl import lab
+
+        argv = lab.ssh_argv(name, *(arguments or ()))
+        sys.stdout.flush()
+        os.execvp(argv[0], argv)  # noqa: S606 - the terminal is ssh's from here on
+
+    run(command, work)

@@ -1,0 +1,128 @@
+"""Events and reports for a person: progress on stderr, the result on stdout."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from opsctl.events import Event
+from opsctl.report import Report
+
+_MARK = {
+    "ok": "[green]ok[/]  ",
+    "info": "[cyan]--[/]  ",
+    "warn": "[yellow]warn[/]",
+    "fail": "[red]FAIL[/]",
+    "progress": "[dim]..[/]  ",
+}
+_VERDICT = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+
+# Without a terminal to redraw, a CI log gets a line so often, seconds: silence for minutes is
+# what users of such tools complain about.
+_LINE_EVERY = 15.0
+
+
+class Terminal:
+    """Reads events. A load is a bar where stderr is a terminal, and lines elsewhere."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+        # NO_COLOR is rich's own to honour.
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._quiet = quiet
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._line_at = 0.0
+        self._line = ""
+
+    def __call__(self, event: Event) -> None:
+        if self._quiet:
+            return
+        if event.state == "progress":
+            self._progress(event)
+            return
+        if event.state == "start":
+            self._line_at = time.monotonic()
+            return
+        self.close()
+        text = f"{event.step}: {event.message}" if event.message else event.step
+        self._console.print(f"{_MARK[event.state]} {escape(text)}")
+
+    def close(self) -> None:
+        """End the bar, so that the next line stands by itself."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = self._task = None
+
+    def _progress(self, event: Event) -> None:
+        text = _progress_text(event)
+        if not self._console.is_terminal:
+            now = time.monotonic()
+            phase = str(event.data.get("phase", event.step))
+            if now - self._line_at >= _LINE_EVERY or phase != self._line:
+                self._line_at, self._line = now, phase
+                self._console.print(f"{_MARK['progress']} {escape(text)}")
+            return
+        if self._bar is None:
+            self._bar = Progress(
+                TextColumn("[dim]..[/]"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.description}"),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=1.0)
+        self._bar.update(self._task, completed=_fraction(event), description=escape(text))
+
+
+def _progress_text(event: Event) -> str:
+    parts = [f"{event.step}: {event.message}"]
+    elapsed = event.data.get("elapsed_s")
+    if elapsed is not None:
+        parts.append(f"{duration(float(elapsed))} of {duration(float(event.data['budget_s']))}")
+    remaining = event.data.get("remaining_s")
+    if remaining:
+        parts.append(f"about {duration(float(remaining))} left")
+    return "  ".join(parts)
+
+
+def _fraction(event: Event) -> float:
+    """Of the expected time where earlier loads tell, else of the budget."""
+    elapsed = float(event.data.get("elapsed_s") or 0.0)
+    remaining = event.data.get("remaining_s")
+    whole = elapsed + float(remaining) if remaining else float(event.data.get("budget_s") or 0.0)
+    return min(elapsed / whole, 1.0) if whole else 0.0
+
+
+def duration(seconds: float) -> str:
+    """`45s` or `10m45s`."""
+    whole = round(seconds)
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def show(report: Report, stdout: TextIO, stderr: TextIO) -> None:
+    """The verdict on stdout; what is wrong, and what to do, on stderr."""
+    out = Console(file=stdout, highlight=False, soft_wrap=True)
+    if report.verdict in {"refused", "error"}:
+        complain(report.summary, report.reasons[0].remedy, stderr)
+        return
+    color = _VERDICT[report.verdict]
+    out.print(f"[{color}]{report.verdict}[/]  {escape(report.summary)}")
+    err = Console(file=stderr, highlight=False, soft_wrap=True)
+    for reason in report.reasons:
+        if reason.message not in report.summary:
+            err.print(f"[{color}]{reason.code}[/]: {escape(reason.message)}")
+        if reason.remedy:
+            err.print(f"  remedy: {escape(reason.remedy)}")
+
+
+def complain(message: str, remedy: str, stderr: TextIO) -> None:
+    """One clear message with its cause, and the remedy."""
+    err = Console(file=stderr, highlight=False, soft_wrap=True)
+    err.print(f"[red]error[/]: {escape(message)}")
+    if remedy:
+        err.print(f"  remedy: {escape(remedy)}")

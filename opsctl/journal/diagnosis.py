@@ -33,5 +33,10 @@ class Diagnosis:
     remedy: str = ""
     last_traceback: str = ""
 
+    @property
+    def crash(self) -> bool:
+        """An incident that is more than low acceptance, with which the server works on."""
+        return self.incident and self.kind not in ACCEPTANCE_KINDS
+
     def to_json(self) -> dict[str, object]:
         return asdict(self)

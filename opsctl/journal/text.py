@@ -7,7 +7,8 @@ from typing import Final
 
 # CSI and OSC sequences, and the two-byte escapes (ECMA-48 sections 5.3 and 5.4).
 _ANSI: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")

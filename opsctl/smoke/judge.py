@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from opsctl.inventory.models import Smoke
 from opsctl.journal.acceptance import Acceptance
-from opsctl.journal.diagnosis import ACCEPTANCE_KINDS, Diagnosis
+from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.text import clean
 from opsctl.sglang.client import ChatAnswer, GenerateAnswer, ServerError
 from opsctl.smoke.model import QUOTE, Check, Probes, SmokeResult, UnitFacts, Verdict
@@ -43,7 +43,7 @@ def judge(
             _acceptance(probes, settings.min_accept_len, acceptance, strict=strict_acceptance)
         )
     checks.extend(_unit(unit_before, unit_after))
-    checks.append(_journal(diagnosis, strict=strict_acceptance))
+    checks.append(_journal(diagnosis))
     return SmokeResult(checks=tuple(checks), probes=probes, acceptance=acceptance)
 
 
@@ -197,14 +197,14 @@ def _unit(before: UnitFacts | None, after: UnitFacts | None) -> Iterator[Check]:
         yield Check("no_restart", "pass", f"NRestarts is still {after.n_restarts}", evidence)
 
 
-def _journal(diagnosis: Diagnosis | None, *, strict: bool) -> Check:
+def _journal(diagnosis: Diagnosis | None) -> Check:
     name = "journal"
     if diagnosis is None:
         return Check(name, "inconclusive", "the journal of this start could not be read")
     if not diagnosis.incident:
         return Check(name, "pass", "no sign of a crash since this start")
-    evidence = diagnosis.to_json()
     found = f"{diagnosis.kind}: {diagnosis.lines[0] if diagnosis.lines else diagnosis.remedy}"
-    if diagnosis.kind in ACCEPTANCE_KINDS and not strict:
-        return Check(name, "pass", "no sign of a crash since this start", evidence, note=found)
-    return Check(name, "fail", found, evidence)
+    if not diagnosis.crash:  # acceptance: the check of its own judges it, by the floor
+        reason = "no sign of a crash since this start"
+        return Check(name, "pass", reason, diagnosis.to_json(), note=found)
+    return Check(name, "fail", found, diagnosis.to_json())

@@ -78,11 +78,19 @@ class _Reader:
             self._line(index, entry, line)
 
     def _line(self, index: int, entry: Entry, line: str) -> None:
+        parsed = parse(line)
+        if parsed is not None:
+            self._log_line(index, entry, parsed)
+            # Most lines of a long journal, and they say nothing else, unless another rank
+            # wrote into the middle of one.
+            steady = isinstance(parsed, ln.DecodeBatch | ln.PrefillBatch)
+            if steady and "rror" not in line and "Traceback" not in line:
+                return
         base = rule_base()
         rank, text = split_prefix(line)
-        if base.ignore.search(text) or entry.message.startswith("server_args="):
-            self._log_line(index, entry, line)
-            self._access(index, text)
+        if base.ignore.search(text):
+            if "POST /" in text and text.rstrip().endswith("200 OK"):
+                self.last_alive = index
             return
         if self.tracebacks.feed(index, entry.pid, line):
             return  # source code
@@ -90,7 +98,6 @@ class _Reader:
             self._match(index, entry, text)
         elif rank and EXCEPTION.match(text):
             self.exceptions.append(index)
-        self._log_line(index, entry, line)
         self._manager(entry, text)
 
     def _match(self, index: int, entry: Entry, text: str) -> None:
@@ -108,19 +115,16 @@ class _Reader:
             index=index,
             order=rule.order,
             severity=rule.severity,
-            phase=self._phase() or rule.phase,
+            phase=self.phase() or rule.phase,
             action=rule.action,
             remedy=rule.remedy,
         )
 
-    def _phase(self) -> str:
+    def phase(self) -> str:
         """Where the start stood, empty if no line has said so yet."""
         return "" if self.progress.phase == "starting" else _PHASES[self.progress.phase]
 
-    def _log_line(self, index: int, entry: Entry, line: str) -> None:
-        parsed = parse(line)
-        if parsed is None:
-            return
+    def _log_line(self, index: int, entry: Entry, parsed: ln.LogLine) -> None:
         self.progress.feed(parsed, entry.realtime)
         match parsed:
             case ln.ServerArgs(values=values):
@@ -132,10 +136,6 @@ class _Reader:
                     self.lengths.append((index, length))
             case ln.PrefillBatch() | ln.ServerReady():
                 self.last_alive = index
-
-    def _access(self, index: int, text: str) -> None:
-        if "POST /" in text and text.rstrip().endswith("200 OK"):
-            self.last_alive = index
 
     def _manager(self, entry: Entry, text: str) -> None:
         if (entry.from_manager and text.startswith("Stopping ")) or "SIGTERM received" in text:
@@ -176,7 +176,7 @@ def diagnose(entries: Sequence[Entry]) -> Diagnosis:
         kind=first.kind,
         also=tuple(kind for kind in _unique(f.kind for f in findings) if kind != first.kind),
         severity=first.severity,
-        phase=first.phase,
+        phase=first.phase or reader.phase(),
         action=first.action,
         decisive=decisive,
         lines=tuple(redact(entries[index].message) for index in decisive),

@@ -34,7 +34,7 @@ DEPTH = 2
 TARGET_LAYERS = (1, 3)
 _HEADS, _KV_HEADS, _HEAD = 4, 2, 16
 _INNER = 128
-_BATCH, _LENGTH, _STEPS, _RATE = 48, 384, 2500, 3e-3
+_BATCH, _LENGTH, _STEPS, _RATE = 48, 384, 700, 3e-3
 
 
 def _new_weights() -> dict[str, nn.Parameter]:
@@ -123,34 +123,39 @@ class _Samples:
     def __init__(self, target: Any, source: Documents, count: int) -> None:
         rows = [source.draw() for _ in range(count)]
         self.ids = torch.tensor([ids for ids, _ in rows])
-        self.first = max(prompt for _, prompt in rows)
+        self.prompts = torch.tensor([prompt for _, prompt in rows])
         with torch.no_grad():
             parts = [target(ids, output_hidden_states=True) for ids in self.ids.split(16)]
         self.features = torch.cat(
             [torch.cat([part.hidden_states[i + 1] for i in TARGET_LAYERS], -1) for part in parts]
         )
         guesses = torch.cat([part.logits.argmax(-1) for part in parts])
-        agree = (guesses[:, self.first : -1] == self.ids[:, self.first + 1 :]).float().mean()
-        self.agreement = agree.item()
+        written = torch.arange(1, _LENGTH)[None] >= self.prompts[:, None]
+        self.agreement = (guesses[:, :-1] == self.ids[:, 1:])[written].float().mean().item()
 
     def block(self, rows: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Features before `start`, the masked block there, and the tokens behind its masks."""
+        """Features before `start`, the masked block there, and the tokens behind its masks.
+
+        Tokens of the prompt, which nobody drafts, are -100.
+        """
         block = self.ids[rows, start : start + BLOCK].clone()
         wanted = block[:, 1:].clone()
+        wanted[torch.arange(start + 1, start + BLOCK)[None] < self.prompts[rows, None]] = -100
         block[:, 1:] = MASK
         return self.features[rows, :start], block, wanted
 
 
 def accept_length(drafter: Drafter, samples: _Samples, theta: float) -> float:
     """Tokens per verify step over whole texts: what was drafted right, and the bonus token."""
-    lengths = []
-    rows = torch.arange(min(64, len(samples.ids)))
+    accepted = []
+    rows = torch.arange(len(samples.ids))
     with torch.no_grad():
-        for start in range(samples.first, _LENGTH - BLOCK, 5):
+        for start in range(24, _LENGTH - BLOCK, 5):
             context, block, wanted = samples.block(rows, start)
             guess = drafter.logits(context, block, theta)[:, 1:].argmax(-1)
-            lengths.append((guess == wanted).int().cumprod(1).sum(1).float().mean().item())
-    return 1 + sum(lengths) / len(lengths)
+            in_text = samples.prompts <= start
+            accepted.append((guess == wanted).int().cumprod(1).sum(1)[in_text])
+    return 1 + torch.cat(accepted).float().mean().item()
 
 
 def train(
@@ -164,7 +169,7 @@ def train(
     for step in range(1, _STEPS + 1):
         for group in optimizer.param_groups:
             group["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / _STEPS)) + 1e-5
-        start = int(torch.randint(8, _LENGTH - BLOCK, ()))
+        start = int(torch.randint(16, _LENGTH - BLOCK, ()))
         context, block, wanted = samples.block(torch.randperm(len(samples.ids))[:_BATCH], start)
         logits = drafter.logits(context, block, ROPE_THETA)[:, 1:]
         loss = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), wanted.reshape(-1))

@@ -50,6 +50,12 @@ def test_public_report(case: dict[str, Any]) -> None:
     assert (found.incident, found.kind) == (case["incident"], case["kind"])
 
 
+@pytest.mark.parametrize("case", rows("real-failures.jsonl"), ids=lambda case: case["id"])
+def test_real_failure(case: dict[str, Any]) -> None:
+    found = diagnose([Entry(realtime=0.0, message=clean(line)) for line in case["lines"]])
+    assert (found.incident, found.kind) == (True, case["kind"])
+
+
 @pytest.mark.parametrize("case", rows("own.jsonl"), ids=lambda case: case["id"])
 def test_own(case: dict[str, Any]) -> None:
     found = diagnose([entry_from_text(line) for line in case["lines"]])

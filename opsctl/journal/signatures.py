@@ -69,7 +69,7 @@ class _Reader:
     progress: LoadProgress = field(default_factory=LoadProgress)
     exceptions: list[int] = field(default_factory=list)  # with a record's own prefix
     last_alive: int = -1  # entry that shows work done
-    stopping: bool = False  # asked to stop: its end is no incident
+    stopped_at: int | None = None  # entry that asks it to stop: its end is no incident then
     interval: int = _DEFAULT_INTERVAL
     lengths: list[tuple[int, float]] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class _Reader:
             self._match(index, entry, text)
         elif rank and EXCEPTION.match(text):
             self.exceptions.append(index)
-        self._manager(entry, text)
+        self._stop(index, entry, text)
 
     def _match(self, index: int, entry: Entry, text: str) -> None:
         origin = "manager" if entry.from_manager else entry.identifier
@@ -137,9 +137,12 @@ class _Reader:
             case ln.PrefillBatch() | ln.ServerReady():
                 self.last_alive = index
 
-    def _manager(self, entry: Entry, text: str) -> None:
-        if (entry.from_manager and text.startswith("Stopping ")) or "SIGTERM received" in text:
-            self.stopping = True
+    def _stop(self, index: int, entry: Entry, text: str) -> None:
+        asked = (entry.from_manager or entry.identifier == "systemd") and text.startswith(
+            "Stopping "
+        )
+        if self.stopped_at is None and (asked or text.startswith("SIGTERM received")):
+            self.stopped_at = index
 
 
 def diagnose(entries: Sequence[Entry]) -> Diagnosis:
@@ -187,13 +190,14 @@ def diagnose(entries: Sequence[Entry]) -> Diagnosis:
 
 def _judged(reader: _Reader) -> list[_Finding]:
     """Findings that count: a wanted stop, signs of life and handled requests regarded."""
+    stopped_at = float("inf") if reader.stopped_at is None else reader.stopped_at
     relenting = {rule.kind for rule in rule_base().rules if rule.unless_alive}
     handled = [trace for trace in reader.tracebacks.found if trace.handled]
     findings = [
         finding
         for finding in reader.findings
         if not (finding.kind in relenting and finding.index < reader.last_alive)
-        and not (finding.kind == "child_died" and reader.stopping)
+        and not (finding.kind == "child_died" and finding.index > stopped_at)
         and not any(trace.covers(finding.index) for trace in handled)
     ]
     return findings + list(_python_errors(reader, findings))

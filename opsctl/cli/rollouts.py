@@ -1,4 +1,4 @@
-"""deploy, plan, restart, rollback and smoke."""
+"""deploy, plan, restart, rollback, wait and smoke."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
-    for function in (deploy, plan, restart, rollback, smoke):
+    for function in (deploy, plan, restart, rollback, wait, smoke):
         app.command()(function)
 
 
@@ -203,6 +203,28 @@ def rollback(
         with command.session(host or host_option, service) as session:
             _confirm(f"Roll back {session.service.name} on {session.host.name}?", yes=yes)
             return commands.rollback(session, folder, chosen)
+
+    run(command, work)
+
+
+def wait(
+    context: typer.Context,
+    host: opt.HostArgument = None,
+    host_option: opt.HostOption = None,
+    service: opt.ServiceOption = None,
+    budget: opt.BudgetOption = None,
+    stall: opt.StallOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Follow the present start until it is ready, changing nothing."""
+    command = Command("wait", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl.rollout import commands
+
+        chosen = _options(budget, stall, "")
+        with command.session(host or host_option, service) as session:
+            return commands.wait(session, chosen)
 
     run(command, work)
 

@@ -6,6 +6,7 @@ active/running between two crashes; only its InvocationID and NRestarts betray i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,7 +30,12 @@ Cause = Literal[
     "budget_exceeded",
     "stalled",
     "never_answered",
+    "port_taken",
 ]
+
+# uvicorn binds after the whole load, logs this, and then waits for its own shutdown for ever:
+# the unit stays active and never gets ready (seen with 0.5.12.post1).
+_BIND_FAILED = re.compile(r"\[Errno 98\] .*address already in use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Readiness:
     stall: float
     started: float
     history: list[float] = field(default_factory=list)
+    restarts_before: int = 0  # NRestarts that is no news; a start by hand resets it to 0
     progress: LoadProgress = field(default_factory=LoadProgress)
     invocation: str = ""
     failed: Failed | None = None
@@ -84,7 +91,7 @@ class Readiness:
                 return
             else:
                 return
-        if unit.invocation_id != self.invocation or unit.n_restarts > 0:
+        if unit.invocation_id != self.invocation or unit.n_restarts > self.restarts_before:
             self._fail(
                 "restarted_itself",
                 f"{unit.name} died and systemd started it again "
@@ -115,6 +122,8 @@ class Readiness:
             self.entries.append(entry)
             if entry.from_manager:
                 continue
+            if self.failed is None and _BIND_FAILED.search(entry.message):
+                self._fail("port_taken", "the server cannot listen: its port is taken")
             for line in parse_all(entry.message):
                 if self.progress.feed(line, entry.realtime):
                     self._moved_at = now

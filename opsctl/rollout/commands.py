@@ -10,6 +10,7 @@ from opsctl import errors, resources
 from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.journal import diagnose
+from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report
 from opsctl.rollout import doctor as doctor_checks
 from opsctl.rollout import engine, playbook
@@ -20,6 +21,9 @@ from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS
 from opsctl.sglang import ServerError
 from opsctl.units.properties import Unit
+
+# Of srt/entrypoints/http_server.py, the same in 0.5.11, 0.5.12.post1 and 0.5.23.
+READY_TEXT = "The server is fired up and ready to roll!"
 
 
 def plan(session: Session, patches: Path, name: str | None = None) -> Plan:
@@ -68,6 +72,63 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     return engine.execute(run, _playbook("rollback", patches))
 
 
+def wait(session: Session, options: Options) -> Report:
+    """Follow the present start until it is ready; nothing is started or changed.
+
+    Raises:
+        Refused: the unit is not running.
+    """
+    began = time.time()
+    facts = session.inspect()
+    unit = Unit.from_show(facts["unit"])
+    if unit.down:
+        raise _not_running(session, unit)
+    load = session.service.load
+    machine = Readiness(
+        previous_invocation="",
+        budget=options.budget or load.budget,
+        stall=options.stall or load.stall,
+        # The load began when the unit did, not when somebody came to look.
+        started=time.monotonic() - (unit.active_for or 0.0),
+        history=list(facts["loads"]),
+        restarts_before=unit.n_restarts,
+    )
+    with session.watch() as watch, session.client() as client:
+        if _models(session, unit)[0] and _long_ready(session, unit):
+            return _report(session, "wait", f"{unit.name} is ready", data={"ready_s": 0.0})
+        outcome = wait_ready(machine, watch, client, session.emit)
+    if isinstance(outcome, Ready):
+        text = f"{unit.name} is ready after {outcome.ready_s:.1f} s"
+        return _report(session, "wait", text, data={"ready_s": round(outcome.ready_s, 3)})
+    found = diagnose(session.journal(machine.invocation)) if machine.invocation else None
+    return Report(
+        command="wait",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="fail",
+        exit_code=errors.EXIT_NOT_RESTORED,
+        summary=outcome.message,
+        reasons=(Reason(code=outcome.cause, message=outcome.message, remedy=outcome.remedy),),
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={"diagnosis": found.to_json() if found else None},
+    )
+
+
+def _long_ready(session: Session, unit: Unit) -> bool:
+    """The server's own word in this start's journal, wherever in it."""
+    entries = session.journal(unit.invocation_id, grep=READY_TEXT, lines=1)
+    return bool(entries)
+
+
+def _not_running(session: Session, unit: Unit) -> Refused:
+    return Refused(
+        f"{unit.name} is {unit.state}: there is no server to ask",
+        remedy=f"opsctl restart {session.host.name}",
+        code="not_running",
+    )
+
+
 def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None) -> int | None:
     current = facts["generation"]
     if current is None:
@@ -105,11 +166,7 @@ def smoke(session: Session) -> Report:
     began = time.time()
     unit = session.unit()
     if not unit.active:
-        raise Refused(
-            f"{unit.name} is {unit.state}: there is nothing to send a request to",
-            remedy=f"opsctl restart {session.host.name}",
-            code="not_running",
-        )
+        raise _not_running(session, unit)
     session.emit(Event("smoke", "start"))
     result = prove(session)
     emit_notes(result, session.emit)

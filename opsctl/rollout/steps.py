@@ -144,7 +144,7 @@ def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
     run.diagnosis = diagnose(entries)
     code: str = failed.cause
     message, remedy = failed.message, failed.remedy
-    if run.diagnosis.incident and failed.cause not in {"budget_exceeded", "stalled"}:
+    if run.diagnosis.crash and failed.cause not in {"budget_exceeded", "stalled"}:
         found = run.diagnosis
         code = found.kind or failed.cause
         first = found.lines[0] if found.lines else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from opsctl import errors
@@ -90,7 +91,9 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             _step(run, "swap", steps.swap)
         serving = run.unit_before is not None and run.unit_before.active
         if serving:
+            # The old version is held to what it always was: its usual budget, no floor.
             run.strict = False
+            run.options = replace(run.options, budget=None, stall=None)
             for name in ("start", "wait", "smoke"):
                 _step(run, name, steps.STEPS[name])
         if failed_target is not None and failed_target != run.origin:

@@ -1,0 +1,114 @@
+"""The main job on a real host: real sshd, systemd, journal and SGLang."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from workbench import DFLASH, PACKAGE, STATE, Bench
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+
+
+def test_deploy_and_rollback(bench: Bench) -> None:
+    before = bench.files()
+    smoke = bench.opsctl("smoke")
+    assert smoke.exit_code == 11
+    assert smoke.report["data"]["accept_len"] < 1.5
+
+    plan = bench.opsctl("plan")
+    assert plan.exit_code == 0
+    assert [f["path"] for f in plan.report["data"]["plan"]["files"]] == [DFLASH]
+    assert bench.files() == before
+
+    deploy = bench.deploy("--why", "the test of the main job")
+    assert deploy.exit_code == 0, deploy.said
+    data = deploy.report["data"]
+    assert deploy.report["verdict"] == "pass"
+    assert data["accept_len"] > 3.0
+    assert data["verify_steps"] > 0
+    assert data["lag_s"] <= 1.0
+    assert "get_rope_config" in bench.inside(f"cat {PACKAGE}/{DFLASH}")
+    assert bench.files()["modes"] == before["modes"]
+
+    again = bench.deploy()
+    assert again.exit_code == 0
+    assert again.report["data"]["noop"] is True
+
+    status = bench.opsctl("status")
+    assert status.report["generation"] == deploy.report["generation"]
+    assert status.report["data"]["set"]["name"] == "ddtree"
+
+    metrics = bench.opsctl("metrics")
+    assert metrics.report["data"]["acceptance"]["accept_len"]["mean"] > 2.0
+
+    doctor = bench.opsctl("doctor")
+    assert doctor.exit_code == 0, doctor.said
+
+    back = bench.opsctl("rollback", "--yes")
+    assert back.exit_code == 0, back.said
+    assert back.report["generation"] == 0
+    after = bench.files()
+    assert (after["files"], after["modes"]) == (before["files"], before["modes"])
+
+
+def test_restart(bench: Bench) -> None:
+    invocation = bench.opsctl("status").report["data"]["unit"]["invocation"]
+    bench.service["smoke"]["min_accept_len"] = None
+    outcome = bench.opsctl("restart", "--yes")
+    assert outcome.exit_code == 0, outcome.said
+    assert outcome.report["data"]["invocation"] != invocation
+    assert outcome.report["data"]["lag_s"] <= 1.0
+
+
+def test_interrupt_in_the_middle_restores(bench: Bench) -> None:
+    """A cancelled CI job: SIGTERM while the new version loads."""
+    before = bench.files()
+    process = bench.start("deploy", "--yes")
+    deadline = time.monotonic() + 60
+    while "get_rope_config" not in bench.inside(f"cat {PACKAGE}/{DFLASH}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    outcome = bench.finish(process)
+    assert outcome.exit_code == 130, outcome.said
+    assert bench.files()["files"] == before["files"]
+    assert bench.opsctl("status").report["data"]["http"] == "serving tiny"
+
+
+def test_lost_connection_in_the_middle_restores(bench: Bench) -> None:
+    """The network drops while the new version loads: opsctl connects anew and rolls back."""
+    before = bench.files()
+    process = bench.start("deploy", "--yes")
+    deadline = time.monotonic() + 60
+    while "get_rope_config" not in bench.inside(f"cat {PACKAGE}/{DFLASH}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    # Our own session is among these, hence the detour through a transient unit.
+    bench.inside(
+        "systemd-run --on-active=1 --timer-property=AccuracySec=100ms pkill -f 'sshd: root@'"
+    )
+    outcome = bench.finish(process)
+    assert outcome.exit_code == 10, outcome.said
+    assert outcome.code == "connection_lost"
+    assert bench.files()["files"] == before["files"]
+
+
+def test_lock_is_held_by_one(bench: Bench) -> None:
+    before = bench.fingerprint()
+    holder = (
+        f"import fcntl,json,time;f=open('{STATE}/lock','a+');fcntl.flock(f,2);f.truncate(0);"
+        "f.write(json.dumps({'who':'alice@laptop','why':'a hotfix','since':time.time()}));"
+        "f.flush();time.sleep(60)"
+    )
+    bench.inside(
+        f'mkdir -p {STATE} && systemd-run --unit=lock-holder python3 -c "{holder}" && sleep 0.5'
+    )
+    try:
+        outcome = bench.deploy()
+        assert outcome.exit_code == 4, outcome.said
+        assert "alice@laptop" in outcome.said
+    finally:
+        bench.inside("systemctl stop lock-holder")
+    assert bench.fingerprint() == before

@@ -73,7 +73,7 @@ def up(
         )
     needs.require()
     root = tree.ensure(recipe.current(), emit)
-    with _lock():
+    with tree.hold(root), _lock():
         existing = state.load(name)
         if existing is not None and existing.lab().running:
             emit(Event("lab.up", "ok", f"the lab {name} runs already at {existing.address}"))

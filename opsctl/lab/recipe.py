@@ -56,8 +56,8 @@ class Recipe:
     venv: str = "/opt/sglang"
     torch: str = TORCH_VERSION
     requirements: str = ""
-    # Installed without their requirements, which are CUDA builds of several GB.
-    no_deps: tuple[str, ...] = ("torchvision==0.28.0", f"sglang=={SGLANG_VERSION}")
+    # Without its own requirements, which are CUDA builds of several GB.
+    sglang: str = f"sglang=={SGLANG_VERSION}"
     finish: str = _FINISH
     version: int = VERSION
 

@@ -61,24 +61,46 @@ def _remove_unfinished() -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def hold(root: Path) -> Iterator[None]:
+    """Keep `root` from being pruned while a lab is being booted from it."""
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
 def prune(keep: str, emit: Emit) -> None:
-    """Delete the trees of other recipes that no lab uses and no one else is building."""
-    with _exclusive(cache_folder(), emit):
-        for folder in cache_folder().iterdir():
-            if not folder.is_dir() or folder.name in {keep} or folder.name.startswith("."):
-                continue
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue  # a running lab holds it
-            else:
-                # The rename first: a half-deleted tree must not pass for a whole one.
-                doomed = folder.rename(folder.with_name(f"{_BUILDING}{folder.name}"))
-                shutil.rmtree(doomed, ignore_errors=True)
-                emit(Event("lab.tree", "info", f"removed the unused tree {folder.name}"))
-            finally:
-                os.close(handle)
+    """Delete the trees of other recipes that no lab uses; not now if a build is running."""
+    cache = cache_folder()
+    lock = os.open(cache, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for folder in cache.iterdir():
+            if folder.is_dir() and folder.name != keep and not folder.name.startswith("."):
+                _prune_one(folder, emit)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def _prune_one(folder: Path, emit: Emit) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # a running lab holds it
+    else:
+        # The rename first: a half-deleted tree must not pass for a whole one.
+        doomed = folder.rename(folder.with_name(f"{_BUILDING}{folder.name}"))
+        shutil.rmtree(doomed, ignore_errors=True)
+        folder.with_name(f"build-{folder.name}.log").unlink(missing_ok=True)
+        emit(Event("lab.tree", "info", f"removed the unused tree {folder.name}"))
+    finally:
+        os.close(handle)
 
 
 class _Build:
@@ -103,7 +125,7 @@ class _Build:
         self._inside("virtual environment", ["python3", "-m", "venv", venv])
         self._torch()
         self._inside("SGLang's requirements", self._pip("--requirement", "/run/requirements.txt"))
-        self._inside("SGLang", self._pip("--no-deps", *self.recipe.no_deps))
+        self._inside("SGLang", self._pip("--no-deps", self.recipe.sglang))
         # From source alone, imports in three processes would take most of a start.
         compile_all = [f"{venv}/bin/python", "-m", "compileall", "-q", "-j0", f"{venv}/lib"]
         self._inside("bytecode", ["sh", "-c", f"{shlex.join(compile_all)} || true"])

@@ -33,7 +33,7 @@ SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,
     "eos_token_id": END,
 }
-_BATCH, _LENGTH, _STEPS, _RATE = 8, 320, 240, 4e-3
+_BATCH, _LENGTH, _STEPS, _RATE = 4, 320, 300, 4e-3
 
 
 def train(documents: Callable[[int, int], Documents], say: Callable[[str], None]) -> Any:

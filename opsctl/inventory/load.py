@@ -56,21 +56,19 @@ def load(path: Path) -> Inventory:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InventoryError(f"{path}: cannot be read: {error}") from None
+        raise InventoryError(
+            f"{path}: cannot be read: {error}", remedy="the inventory is a file of UTF-8 text"
+        ) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[Loc, int] = {}
         if node is not None:
             _index(node, (), lines, path)
-        raw = yaml.safe_load(text)
+        raw = _Loader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise InventoryError(
-            f"{where}: not valid YAML: {problem}",
-            remedy="mind the indentation and quote values that hold ': ' or '#'",
-        ) from None
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+        raise _not_yaml(path, mark, problem or "it cannot be parsed") from None
     try:
         inventory = Inventory.model_validate(raw)
     except ValidationError as error:
@@ -82,11 +80,38 @@ def load(path: Path) -> Inventory:
     return inventory
 
 
-def _index(node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path) -> None:
+def _not_yaml(path: Path, mark: yaml.Mark | None, problem: str) -> InventoryError:
+    where = f"{path}:{mark.line + 1}" if mark else str(path)
+    return InventoryError(
+        f"{where}: not valid YAML: {problem}",
+        remedy="mind the indentation and quote values that hold ': ' or '#'",
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader, whose `2026-13-45` is a fault with a line too and not a bare ValueError."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.constructor.ConstructorError(
+                None, None, str(error), node.start_mark
+            ) from None
+
+
+def _index(
+    node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path, within: tuple[yaml.Node, ...] = ()
+) -> None:
     """Map each key path to its 1-based line; a repeated key is an error, not the last one wins."""
+    if node in within:
+        raise _not_yaml(path, node.start_mark, "an alias stands for itself")
+    within = (*within, node)
     lines.setdefault(at, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _not_yaml(path, key.start_mark, "a key must be plain text")
             loc = (*at, key.value)
             if loc in lines:
                 raise InventoryError(
@@ -95,16 +120,16 @@ def _index(node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path) -> None:
                     remedy="keep one of the two",
                 )
             lines[loc] = key.start_mark.line + 1
-            _index(value, loc, lines, path)
+            _index(value, loc, lines, path, within)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
-            _index(value, (*at, i), lines, path)
+            _index(value, (*at, i), lines, path, within)
 
 
 def _fault(path: Path, error: dict[str, Any], lines: dict[Loc, int]) -> tuple[int, str]:
     # Pydantic's path also names union members and validators, which the file does not hold.
     loc: Loc = ()
-    for part in error["loc"]:
+    for part in (*error["loc"], *error.get("ctx", {}).get("key", ())):
         if (*loc, part) in lines:
             loc = (*loc, part)
     line = lines.get(loc, 1)
@@ -114,6 +139,8 @@ def _fault(path: Path, error: dict[str, Any], lines: dict[Loc, int]) -> tuple[in
         message = "this key is required"
     elif error["type"] == "extra_forbidden":
         key, message = _dotted(loc), "no such key"
+    elif error["type"] in {"model_type", "dict_type"}:
+        key, message = _dotted(loc), "expected keys and values here"
     else:
         key = _dotted(loc)
         message = message[0].lower() + message[1:]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
 
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>ms|s|m|h)?")
+_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -19,7 +21,7 @@ def parse_duration(value: object) -> float:
     Raises:
         ValueError: it is not such a duration, or not above zero.
     """
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("expected a duration such as 90s or 15m")
     if isinstance(value, int | float):
         seconds = float(value)
@@ -74,6 +76,8 @@ class SecretRef(_Model):
             return self.file.expanduser().read_text(encoding="utf-8").strip()
         except OSError as error:
             raise LookupError(f"cannot read {self.file}: {error.strerror}") from None
+        except UnicodeDecodeError:  # its own text would show a part of the secret
+            raise LookupError(f"cannot read {self.file}: it is not UTF-8 text") from None
 
 
 class Ssh(_Model):
@@ -132,7 +136,7 @@ class Service(_Model):
     port: Port
     listen: str = "0.0.0.0"  # noqa: S104 - what SGLang binds on the host, from its unit
     model: Model
-    endpoint: Literal["ssh"] | Annotated[str, Field(pattern=r"^https?://")] = "ssh"
+    endpoint: Annotated[str, Field(pattern=r"^(ssh$|https?://)")] = "ssh"
     api_key: SecretRef | None = None
     load: Load = Load()
     patch_set: Name | None = None
@@ -202,5 +206,13 @@ class Inventory(_Model):
     @model_validator(mode="after")
     def _default_exists(self) -> Inventory:
         if self.defaults.host is not None and self.defaults.host not in self.hosts:
-            raise ValueError(f"defaults.host names {self.defaults.host!r}, which hosts lacks")
+            raise PydanticCustomError(
+                "unknown_default",
+                "no host is called '{host}'; there are {known}",
+                {
+                    "host": self.defaults.host,
+                    "known": ", ".join(self.hosts),
+                    "key": ("defaults", "host"),  # a model's own check has no place in the file
+                },
+            )
         return self

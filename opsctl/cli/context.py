@@ -10,15 +10,17 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from opsctl import errors
 from opsctl.cli.options import Globals
-from opsctl.cli.terminal import Terminal, complain, show
+from opsctl.cli.terminal import Terminal, show
 from opsctl.events import Event
-from opsctl.report import EventRecord, Report, of_error, record
+
+if TYPE_CHECKING:
+    from opsctl.report import EventRecord, Report
 
 EXIT_BUG = 1
 
@@ -39,6 +41,8 @@ class Command:
         self.terminal = Terminal(sys.stderr, quiet=self.globals_.quiet)
 
     def emit(self, event: Event) -> None:
+        from opsctl.report import record
+
         # A second-by-second bar is for eyes; the record keeps what happened.
         if event.state != "progress":
             self.events.append(record(event))
@@ -93,6 +97,8 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
 
     No traceback reaches a user unless --debug asks for it.
     """
+    from opsctl.report import Reason, Report, of_error
+
     try:
         report = work()
     except errors.OpsctlError as error:
@@ -100,7 +106,7 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
         if command.globals_.debug:
             traceback.print_exc()
             sys.stderr.write(getattr(error, "remote_traceback", ""))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # Abort: Ctrl-C at a question
         report = Report(
             command=command.name,
             host=command.host,
@@ -109,18 +115,22 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
             exit_code=errors.EXIT_INTERRUPTED,
             summary="interrupted; nothing was changed",
         )
-    except (typer.Exit, typer.Abort, BrokenPipeError):
+    except (typer.Exit, BrokenPipeError):
         raise
     except Exception as error:
         if command.globals_.debug:
-            raise
-        command.terminal.close()
-        complain(
-            f"a bug in opsctl: {type(error).__name__}: {error}",
-            "run again with --debug and report the traceback",
-            sys.stderr,
+            traceback.print_exc()
+        message = f"a bug in opsctl: {type(error).__name__}: {error}"
+        remedy = "run again with --debug and report the traceback"
+        report = Report(
+            command=command.name,
+            host=command.host,
+            service=command.service,
+            verdict="error",
+            exit_code=EXIT_BUG,
+            summary=message,
+            reasons=(Reason(code="bug", message=message, remedy=remedy),),
         )
-        raise typer.Exit(EXIT_BUG) from None
     command.terminal.close()
     if report is None:
         return

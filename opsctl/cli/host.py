@@ -10,10 +10,11 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
-from opsctl.report import Report
+from opsctl.errors import UsageError
 
 if TYPE_CHECKING:
     from opsctl.journal import Entry
+    from opsctl.report import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -91,6 +92,10 @@ def logs(
     command = Command("logs", context.obj, json=json)
 
     def work() -> Report | None:
+        from opsctl.report import Report
+
+        if follow and json:
+            raise UsageError("--follow has no end, so no report", remedy="leave one of them out")
         with command.session(host or host_option, service) as session:
             invocation = None if every_start else session.unit().invocation_id or None
             entries = session.journal(invocation, lines=lines, grep=grep)

@@ -11,11 +11,11 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
-from opsctl.report import Report
 
 if TYPE_CHECKING:
     from opsctl.inventory import Service
     from opsctl.lab import Lab
+    from opsctl.report import Report
 
 app = typer.Typer(help="A disposable CT200: up, down, status, ssh, reset.", no_args_is_help=True)
 
@@ -60,6 +60,8 @@ def _facts(lab: Lab) -> dict[str, Any]:
 
 
 def _report(name: str, text: str, labs: list[Lab]) -> Report:
+    from opsctl.report import Report
+
     data = {"labs": [_facts(lab) for lab in labs]}
     return Report(command=f"lab {name}", verdict="pass", exit_code=0, summary=text, data=data)
 

@@ -11,10 +11,10 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, PatchError
-from opsctl.report import Reason, Report
 
 if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
+    from opsctl.report import Report
 
 app = typer.Typer(help="List, show and check the patch sets.", no_args_is_help=True)
 
@@ -50,6 +50,8 @@ def _facts(found: PatchSet) -> dict[str, Any]:
 
 
 def _report(name: str, text: str, data: dict[str, Any]) -> Report:
+    from opsctl.report import Report
+
     return Report(command=name, verdict="pass", exit_code=EXIT_OK, summary=text, data=data)
 
 
@@ -118,6 +120,7 @@ def check(
 
     def work() -> Report:
         from opsctl import patchset
+        from opsctl.report import Reason, Report
 
         reports = []
         for each in _chosen(command.patches(patches), name):

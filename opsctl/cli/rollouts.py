@@ -10,9 +10,9 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
-from opsctl.report import Report
 
 if TYPE_CHECKING:
+    from opsctl.report import Report
     from opsctl.rollout.plan import Plan
     from opsctl.rollout.run import Options
 
@@ -107,6 +107,7 @@ def plan(
     command = Command("plan", context.obj, json=json)
 
     def work() -> Report:
+        from opsctl.report import Report
         from opsctl.rollout import commands
 
         folder = command.patches(patches)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
+from typing import TYPE_CHECKING, Any, TextIO
 
 from opsctl.events import Event
-from opsctl.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from opsctl.report import Report
 
 _MARK = {
     "ok": "[green]ok[/]  ",
@@ -26,12 +27,25 @@ _VERDICT = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 _LINE_EVERY = 15.0
 
 
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console  # 65 ms of CPU, which --help need not pay
+
+    # Messages are data: no colours by guess, and a ":key:" in one is not an emoji.
+    return Console(file=stream, highlight=False, emoji=False, soft_wrap=True)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
 class Terminal:
     """Reads events. A load is a bar where stderr is a terminal, and lines elsewhere."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         # NO_COLOR is rich's own to honour.
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._console = _console(stream)
         self._quiet = quiet
         self._bar: Progress | None = None
         self._task: Any = None
@@ -49,7 +63,7 @@ class Terminal:
             return
         self.close()
         text = f"{event.step}: {event.message}" if event.message else event.step
-        self._console.print(f"{_MARK[event.state]} {escape(text)}")
+        self._console.print(f"{_MARK[event.state]} {_escape(text)}")
 
     def close(self) -> None:
         """End the bar, so that the next line stands by itself."""
@@ -64,9 +78,11 @@ class Terminal:
             phase = str(event.data.get("phase", event.step))
             if now - self._line_at >= _LINE_EVERY or phase != self._line:
                 self._line_at, self._line = now, phase
-                self._console.print(f"{_MARK['progress']} {escape(text)}")
+                self._console.print(f"{_MARK['progress']} {_escape(text)}")
             return
         if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn
+
             self._bar = Progress(
                 TextColumn("[dim]..[/]"),
                 BarColumn(bar_width=24),
@@ -76,7 +92,7 @@ class Terminal:
             )
             self._bar.start()
             self._task = self._bar.add_task("", total=1.0)
-        self._bar.update(self._task, completed=_fraction(event), description=escape(text))
+        self._bar.update(self._task, completed=_fraction(event), description=_escape(text))
 
 
 def _progress_text(event: Event) -> str:
@@ -106,23 +122,23 @@ def duration(seconds: float) -> str:
 
 def show(report: Report, stdout: TextIO, stderr: TextIO) -> None:
     """The verdict on stdout; what is wrong, and what to do, on stderr."""
-    out = Console(file=stdout, highlight=False, soft_wrap=True)
+    out = _console(stdout)
     if report.verdict in {"refused", "error"}:
-        complain(report.summary, report.reasons[0].remedy, stderr)
+        complain(report.summary, report.reasons[0].remedy if report.reasons else "", stderr)
         return
     color = _VERDICT[report.verdict]
-    out.print(f"[{color}]{report.verdict}[/]  {escape(report.summary)}")
-    err = Console(file=stderr, highlight=False, soft_wrap=True)
+    out.print(f"[{color}]{report.verdict}[/]  {_escape(report.summary)}")
+    err = _console(stderr)
     for reason in report.reasons:
         if reason.message not in report.summary:
-            err.print(f"[{color}]{reason.code}[/]: {escape(reason.message)}")
+            err.print(f"[{color}]{reason.code}[/]: {_escape(reason.message)}")
         if reason.remedy:
-            err.print(f"  remedy: {escape(reason.remedy)}")
+            err.print(f"  remedy: {_escape(reason.remedy)}")
 
 
 def complain(message: str, remedy: str, stderr: TextIO) -> None:
     """One clear message with its cause, and the remedy."""
-    err = Console(file=stderr, highlight=False, soft_wrap=True)
-    err.print(f"[red]error[/]: {escape(message)}")
+    err = _console(stderr)
+    err.print(f"[red]error[/]: {_escape(message)}")
     if remedy:
-        err.print(f"  remedy: {escape(remedy)}")
+        err.print(f"  remedy: {_escape(remedy)}")

@@ -87,7 +87,7 @@ def deploy(
             made = commands.plan(session, folder, patch_set)
             if not command.json:
                 _describe(made, session.host.name, session.service.name)
-            if not made.noop:
+            if not commands.nothing_to_do(made):
                 _confirm("Apply?", yes=yes)
             return commands.deploy(session, folder, made, chosen)
 

@@ -31,9 +31,14 @@ def plan(session: Session, patches: Path, name: str | None = None) -> Plan:
     return make_plan(session, find_patchset(session, patches, name))
 
 
+def nothing_to_do(made: Plan) -> bool:
+    """The host has the set already, and its unit runs."""
+    return made.noop and Unit.from_show(made.facts["unit"]).active
+
+
 def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Report:
     """Carry out `made`. A host that has the set already and serves is left alone."""
-    if made.noop and Unit.from_show(made.facts["unit"]).active:
+    if nothing_to_do(made):
         generation = made.facts["generation"]
         return _report(
             session,

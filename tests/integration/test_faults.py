@@ -42,8 +42,10 @@ def test_patch_with_a_syntax_error(bench: Bench) -> None:
 
 def test_server_dies_while_loading(bench: Bench) -> None:
     before = bench.files()
-    died = 'import logging\nraise RuntimeError("this build is broken")\n'
-    root = bench.patch_set({DFLASH: (IMPORT_LOGGING, died)})
+    # Not at import: SGLang's registry swallows that, and calls the model unsupported.
+    line = '        rope_theta = float(getattr(config, "rope_theta", 1000000))\n'
+    died = '        raise RuntimeError("this build is broken")\n'
+    root = bench.patch_set({DFLASH: (line, died)})
     outcome = bench.deploy("--patches", str(root))
     assert outcome.exit_code == 10, outcome.said
     assert "this build is broken" in outcome.said

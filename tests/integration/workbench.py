@@ -51,6 +51,11 @@ class Bench:
     folder: Path
     inventory: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        source = yaml.safe_load(resources.bundled("inventory.yaml").read_text(encoding="utf-8"))
+        host = source["hosts"]["ct200-lab"] | {"lab": LAB}
+        self.inventory = source | {"hosts": {LAB: host}, "defaults": {"host": LAB}}
+
     @property
     def service(self) -> dict[str, Any]:
         found: dict[str, Any] = self.inventory["hosts"][LAB]["services"]["sglang-k26-ddtree"]
@@ -87,7 +92,7 @@ class Bench:
             text=True,
         )
 
-    def finish(self, process: subprocess.Popen[str], timeout: float = 240) -> Outcome:
+    def finish(self, process: subprocess.Popen[str], timeout: float = 1200) -> Outcome:
         stdout, stderr = process.communicate(timeout=timeout)
         assert "Traceback" not in stderr, stderr
         lines = stdout.splitlines()

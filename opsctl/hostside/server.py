@@ -76,6 +76,7 @@ class Server:
                 result = self._operations[op](**params)
             else:
                 raise HostFault("unknown_operation", "no operation is called %r" % op)
+            self._answer(number, "result", result)
         except HostFault as fault:
             self._answer(number, "error", _error(fault.code, fault.message, fault.remedy))
         except OSError as error:
@@ -83,8 +84,6 @@ class Server:
         except Exception as error:
             text = "%s: %s" % (type(error).__name__, error)
             self._answer(number, "error", _error("host_bug", text, trace=traceback.format_exc()))
-        else:
-            self._answer(number, "result", result)
         finally:
             self._running.pop(number, None)
 

@@ -124,7 +124,7 @@ class State:
     def put(self, data: bytes) -> str:
         digest = sha256(data)
         path = self.path("objects", digest)
-        if not os.path.exists(path):
+        if read_bytes(path) != data:  # absent, or damaged since
             write_atomically(path, data)
         return digest
 
@@ -173,12 +173,10 @@ class Lock:
         state.prepare()
         descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            _lock_exclusively(descriptor, state)
+        except BaseException:
             os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise HostFault("lock_held", describe_holder(lock_holder(state))) from None
+            raise
         data = json.dumps(dict(holder, since=time.time(), pid=os.getpid())).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, data, 0)
@@ -189,6 +187,22 @@ class Lock:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = self._root = None
+
+
+def _lock_exclusively(descriptor: int, state: State) -> None:
+    """Fails at once when a program holds the lock; one that only looks at it is waited for."""
+    for _ in range(20):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+        holder = lock_holder(state)
+        if holder is not None:
+            break
+        time.sleep(0.05)
+    raise HostFault("lock_held", describe_holder(holder))
 
 
 def lock_holder(state: State) -> Optional[Record]:

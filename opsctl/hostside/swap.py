@@ -24,8 +24,13 @@ Files = Dict[str, Dict[str, Optional[str]]]
 
 
 def _full(package_dir: str, path: str) -> str:
-    full = os.path.normpath(os.path.join(package_dir, path))
-    if os.path.isabs(path) or not full.startswith(package_dir.rstrip("/") + "/"):
+    root = os.path.normpath(package_dir)
+    full = os.path.normpath(os.path.join(root, path))
+    # The file itself may be a symlink into uv's cache, which a replace does not follow; a
+    # folder on the way to it that leads elsewhere would be followed.
+    folder, real = os.path.realpath(os.path.dirname(full)), os.path.realpath(root)
+    below = full.startswith(root + "/") and (folder + "/").startswith(real + "/")
+    if os.path.isabs(path) or not below:
         raise HostFault("path_outside", "%r is not a path below the package" % path)
     return full
 
@@ -50,6 +55,8 @@ def stage(
     disk: another deploy or a hand in between is refused. Returns the new record.
     """
     package_dir = install["package_dir"]
+    for path in target["files"]:
+        _full(package_dir, path)
     for path, file in seen.items():
         if _hash_on_disk(package_dir, path) != file["sha256"]:
             raise HostFault(
@@ -154,19 +161,21 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     wanted = contents_of(source, target)
     if under_way:
         wanted = {**contents_of(state.generation(under_way["to"]), target), **wanted}
-    for digest in wanted.values():
-        if digest is not None and not state.has(digest):
-            state.get(digest)  # raises before anything was written
+    for path, digest in wanted.items():
+        if _hash_on_disk(package_dir, path) != digest and digest is not None:
+            state.get(digest)  # raises before anything was written, as a bad path does
     intent = {"from": source["number"], "to": number, "time": time.time()}
     write_atomically(state.path("swap"), json.dumps(intent).encode())
     changed = []
     for path, digest in sorted(wanted.items()):
         if _hash_on_disk(package_dir, path) != digest:
             if digest is None:
-                _remove(package_dir, path)
+                os.unlink(_full(package_dir, path))
             else:
                 _put(package_dir, path, state.get(digest))
             changed.append(path)
+        if digest is None:
+            _tidy(package_dir, path)
         _drop_bytecode(_full(package_dir, path))
     wrong = [p for p, d in wanted.items() if _hash_on_disk(package_dir, p) != d]
     if wrong:
@@ -182,21 +191,35 @@ def _put(package_dir: str, path: str, data: bytes) -> None:
     # os.stat follows uv's symlinks into its cache for the mode; the replace does not.
     model = full if os.path.exists(full) else os.path.join(package_dir, "__init__.py")
     facts = os.stat(model)
-    os.makedirs(os.path.dirname(full), exist_ok=True)
+    _make_folder(package_dir, os.path.dirname(full))
     write_atomically(full, data, stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid))
 
 
-def _remove(package_dir: str, path: str) -> None:
+def _make_folder(package_dir: str, folder: str) -> None:
+    """With the package's own mode and owner: root's umask may hide it from a service user."""
+    if os.path.isdir(folder):
+        return
+    _make_folder(package_dir, os.path.dirname(folder))
+    facts = os.stat(package_dir)
+    os.mkdir(folder)
+    os.chmod(folder, stat.S_IMODE(facts.st_mode))
+    if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(folder, facts.st_uid, facts.st_gid)
+
+
+def _tidy(package_dir: str, path: str) -> None:
+    """After `path` is gone, or never came: no bytecode of it, and no folder made for it."""
     full = _full(package_dir, path)
     _drop_bytecode(full)
-    os.unlink(full)
     folder = os.path.dirname(full)
-    while folder != package_dir:
+    while folder != os.path.normpath(package_dir):
         try:
             cache = os.path.join(folder, "__pycache__")
             if os.path.isdir(cache):
                 os.rmdir(cache)
             os.rmdir(folder)
+        except FileNotFoundError:
+            pass
         except OSError:
             break  # not empty: it was not a set that made this folder
         folder = os.path.dirname(folder)

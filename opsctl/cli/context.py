@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import sys
 import traceback
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from opsctl import errors
+from opsctl.cli import options as opt
 from opsctl.cli.options import Globals
 from opsctl.cli.terminal import Terminal, show
 from opsctl.events import Event
@@ -76,6 +78,54 @@ class Command:
             return explicit
         book = inventory.find(self.globals_.inventory)
         return resources.locate("patches", beside=book.resolve().parent)
+
+
+def on_host(function: Callable[..., Report | None]) -> Callable[..., None]:
+    """A command about one service: adds HOST, --host, --service and --json to its parameters.
+
+    `function` is called with the `Command`, the session (which connects at its first use) and
+    its own parameters; its report is printed, and its exit status is the process's.
+    """
+    # `Report` is for type checkers only where a command module saves its import.
+    hints = get_type_hints(function, localns={"Report": object}, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in list(inspect.signature(function).parameters.values())[2:]
+    ]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter("context", keyword, annotation=typer.Context),
+        inspect.Parameter("host", keyword, default=None, annotation=opt.HostArgument),
+        *own,
+        inspect.Parameter("host_option", keyword, default=None, annotation=opt.HostOption),
+        inspect.Parameter("service", keyword, default=None, annotation=opt.ServiceOption),
+        inspect.Parameter("json", keyword, default=False, annotation=opt.JsonOption),
+    ]
+
+    def command_function(
+        *,
+        context: typer.Context,
+        host: str | None,
+        host_option: str | None,
+        service: str | None,
+        json: bool,
+        **own_values: Any,
+    ) -> None:
+        command = Command(function.__name__, context.obj, json=json)
+
+        def work() -> Report | None:
+            with command.session(host or host_option, service) as session:
+                return function(command, session, **own_values)
+
+        run(command, work)
+
+    command_function.__name__ = function.__name__
+    command_function.__doc__ = function.__doc__
+    command_function.__annotations__ = {p.name: p.annotation for p in shared}
+    command_function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=keyword) for p in shared]
+    )
+    return command_function
 
 
 def _way_in(host: Any, service: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli import options as opt
-from opsctl.cli.context import Command, run
+from opsctl.cli.context import Command, on_host
 from opsctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,63 +20,33 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
     for function in (status, doctor, logs, metrics):
-        app.command()(function)
+        app.command()(on_host(function))
 
 
-def status(
-    context: typer.Context,
-    host: opt.HostArgument = None,
-    host_option: opt.HostOption = None,
-    service: opt.ServiceOption = None,
-    json: opt.JsonOption = False,
-) -> None:
+def status(command: Command, session: Any) -> Report:
     """Unit, version, generation, lock and last loads."""
-    command = Command("status", context.obj, json=json)
+    from opsctl.rollout import commands
 
-    def work() -> Report:
-        from opsctl.rollout import commands
-
-        with command.session(host or host_option, service) as session:
-            report = commands.status(session)
-        if not command.json:
-            _table(_status_rows(report.data))
-        return report
-
-    run(command, work)
+    report = commands.status(session)
+    if not command.json:
+        _table(_status_rows(report.data))
+    return report
 
 
-def doctor(
-    context: typer.Context,
-    host: opt.HostArgument = None,
-    host_option: opt.HostOption = None,
-    service: opt.ServiceOption = None,
-    patches: opt.PatchesOption = None,
-    json: opt.JsonOption = False,
-) -> None:
+def doctor(command: Command, session: Any, patches: opt.PatchesOption = None) -> Report:
     """Find everything that would make a deploy fail, each with its remedy."""
-    command = Command("doctor", context.obj, json=json)
+    from opsctl.rollout import commands
 
-    def work() -> Report:
-        from opsctl.rollout import commands
-
-        folder = command.patches(patches)
-        with command.session(host or host_option, service) as session:
-            report = commands.doctor(session, folder)
-        if not command.json:
-            for finding in report.data["findings"]:
-                sys.stdout.write(
-                    f"{finding['status']:<5} {finding['name']:<14} {finding['message']}\n"
-                )
-        return report
-
-    run(command, work)
+    report = commands.doctor(session, command.patches(patches))
+    if not command.json:
+        for finding in report.data["findings"]:
+            sys.stdout.write(f"{finding['status']:<5} {finding['name']:<14} {finding['message']}\n")
+    return report
 
 
 def logs(
-    context: typer.Context,
-    host: opt.HostArgument = None,
-    host_option: opt.HostOption = None,
-    service: opt.ServiceOption = None,
+    command: Command,
+    session: Any,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last so many.")] = 100,
     grep: Annotated[
         str | None,
@@ -86,38 +56,31 @@ def logs(
         bool, typer.Option("--all-starts", help="Not only the present start.")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    json: opt.JsonOption = False,
-) -> None:
+) -> Report | None:
     """The journal of the present start, systemd's own lines about it included."""
-    command = Command("logs", context.obj, json=json)
+    from opsctl.report import Report
 
-    def work() -> Report | None:
-        from opsctl.report import Report
-
-        if follow and json:
-            raise UsageError("--follow has no end, so no report", remedy="leave one of them out")
-        with command.session(host or host_option, service) as session:
-            invocation = None if every_start else session.unit().invocation_id or None
-            entries = session.journal(invocation, lines=lines, grep=grep)
-            if not command.json:
-                _print(entries)
-            if follow:
-                _follow(session, invocation, entries[-1].realtime if entries else 0.0)
-                return None
-            return Report(
-                command="logs",
-                host=session.host.name,
-                service=session.service.name,
-                verdict="pass",
-                exit_code=0,
-                summary=f"{len(entries)} lines",
-                data={"invocation": invocation, "entries": [_entry(e) for e in entries]},
-            )
-
-    run(command, work)
+    if follow and command.json:
+        raise UsageError("--follow has no end, so no report", remedy="leave one of them out")
+    invocation = None if every_start else session.unit().invocation_id or None
+    entries = session.journal(invocation, lines=lines, grep=grep)
+    if not command.json:
+        _print(entries)
+    if follow:
+        _follow(session, entries[-1].realtime if entries else 0.0)
+        return None
+    return Report(
+        command="logs",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="pass",
+        exit_code=0,
+        summary=f"{len(entries)} lines",
+        data={"invocation": invocation, "entries": [_entry(e) for e in entries]},
+    )
 
 
-def _follow(session: Any, invocation: str | None, after: float) -> None:
+def _follow(session: Any, after: float) -> None:
     from opsctl.journal import Entry
 
     try:
@@ -151,26 +114,14 @@ def _entry(entry: Entry) -> dict[str, object]:
     }
 
 
-def metrics(
-    context: typer.Context,
-    host: opt.HostArgument = None,
-    host_option: opt.HostOption = None,
-    service: opt.ServiceOption = None,
-    json: opt.JsonOption = False,
-) -> None:
+def metrics(command: Command, session: Any) -> Report:
     """Acceptance, CUDA-graph share and throughput of the present start."""
-    command = Command("metrics", context.obj, json=json)
+    from opsctl.rollout import commands
 
-    def work() -> Report:
-        from opsctl.rollout import commands
-
-        with command.session(host or host_option, service) as session:
-            report = commands.metrics(session)
-        if not command.json:
-            _table(_metrics_rows(report.data))
-        return report
-
-    run(command, work)
+    report = commands.metrics(session)
+    if not command.json:
+        _table(_metrics_rows(report.data))
+    return report
 
 
 def _table(rows: list[tuple[str, str]]) -> None:

@@ -36,6 +36,15 @@ def nothing_to_do(made: Plan) -> bool:
     return made.noop and Unit.from_show(made.facts["unit"]).active
 
 
+def plan_report(session: Session, made: Plan) -> Report:
+    """A plan as a command's result."""
+    count = len(made.changes)
+    text = f"deploy would change {count} file{'' if count == 1 else 's'} and restart"
+    if made.noop:
+        text = "nothing to do: the host has this set"
+    return _report(session, "plan", text, data={"plan": made.to_json()})
+
+
 def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Report:
     """Carry out `made`. A host that has the set already and serves is left alone."""
     if nothing_to_do(made):

@@ -21,7 +21,7 @@ app = typer.Typer(help="A disposable CT200: up, down, status, ssh, reset.", no_a
 
 DEFAULT = "ct200-lab"
 
-NameArgument = Annotated[str, typer.Argument(metavar="[NAME]", help="The lab's name.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lab's name.")]
 AddressOption = Annotated[
     str | None,
     typer.Option("--address", help="Its loopback address; else a free one.", show_default=False),
@@ -150,7 +150,7 @@ def ssh(
     name: NameArgument = DEFAULT,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND]...", help="Run it there.", show_default=False),
+        typer.Argument(metavar="COMMAND...", help="Run it there.", show_default=False),
     ] = None,
 ) -> None:
     """Log in to a lab as root, or run a command there: opsctl lab ssh ct200-lab -- uptime."""

@@ -10,7 +10,7 @@ import typer
 
 HostArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[HOST]", help="A host of the inventory.", show_default=False),
+    typer.Argument(metavar="HOST", help="A host of the inventory.", show_default=False),
 ]
 HostOption = Annotated[
     str | None, typer.Option("--host", help="The same, as an option.", show_default=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show and check the patch sets.", no_args_is_help=True)
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="A set's name.", show_default=False)
+    str | None, typer.Argument(metavar="NAME", help="A set's name.", show_default=False)
 ]
 
 

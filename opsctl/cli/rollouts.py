@@ -131,7 +131,9 @@ def rollback(
     session: Any,
     generation: Annotated[
         int | None,
-        typer.Argument(help="Which; else the recorded predecessor.", show_default=False),
+        typer.Argument(
+            metavar="GENERATION", help="Which; else the recorded predecessor.", show_default=False
+        ),
     ] = None,
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,

@@ -100,6 +100,8 @@ def _die_with_parent() -> None:
 
 def run(spec: dict[str, Any]) -> int:
     """Boot until the container powers off; returns nspawn's exit status."""
+    os.chdir("/")
+    os.umask(0o022)  # the overlay's folders are the container's own, whatever the umask here
     moved = join_cgroup(spec["cgroup"]) if spec.get("cgroup") else []
     # Held as long as the tree is in use; `tree.prune` asks for it exclusively.
     lock = os.open(spec["tree"], os.O_RDONLY | os.O_DIRECTORY)

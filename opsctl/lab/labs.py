@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from opsctl import resources
@@ -71,16 +72,18 @@ def up(
             f"{name!r} cannot be the name of a lab",
             remedy="use up to 42 lower-case letters, digits and inner hyphens",
         )
+    running = _already_up(name, emit)
+    if running is not None:
+        return running
     needs.require()
     root = tree.ensure(recipe.current(), emit)
     with tree.hold(root), _lock():
-        existing = state.load(name)
-        if existing is not None and existing.lab().running:
-            emit(Event("lab.up", "ok", f"the lab {name} runs already at {existing.address}"))
-            return existing.lab()
+        running = _already_up(name, emit)
+        if running is not None:
+            return running
         _remove(name)
         started = time.monotonic()
-        chosen = address or _free_address()
+        chosen = _choose_address(address)
         emit(Event("lab.boot", "start", f"{name} at {chosen}"))
         try:
             lab = _boot(name, chosen, root, service, templates, start=start)
@@ -90,6 +93,14 @@ def up(
         seconds = time.monotonic() - started
         emit(Event("lab.boot", "ok", f"{name} booted in {seconds:.1f} s", {"seconds": seconds}))
     tree.prune(root.name, emit)
+    return lab
+
+
+def _already_up(name: str, emit: Emit) -> Lab | None:
+    lab = status(name)
+    if lab is None or not lab.running:
+        return None
+    emit(Event("lab.boot", "ok", f"{name} runs already at {lab.address}"))
     return lab
 
 
@@ -124,37 +135,30 @@ def _boot(
     }
     unique = f"opsctl-lab-{name}-{secrets.token_hex(4)}"
     argv = launch.command(unique, folder / "container.json", spec)
-    with (folder / "console.log").open("wb") as console:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
-            cwd="/",
-            start_new_session=True,
-        )
-    supervisor = Process.of(child.pid)
-    if supervisor is not None:
-        record = state.Record(name, address, root.name, time.time(), supervisor, ())
-        record.save()
-        _await_login(record, child)
-        cgroups = folders_of_cgroup(child.pid, unique)
-        record = state.Record(name, address, root.name, record.created, supervisor, cgroups)
-        record.save()
-        return record.lab()
-    raise _boot_failed(name, "the container ended at once")
+    pid = launch.detached(argv, folder / "console.log")
+    supervisor = Process.of(pid)
+    if supervisor is None:
+        raise _boot_failed(name, "the container ended at once")
+    record = state.Record(name, address, root.name, time.time(), supervisor, ())
+    record.save()
+    return _await_login(record, unique).lab()
 
 
-def _await_login(record: state.Record, child: subprocess.Popen[bytes]) -> None:
+def _await_login(record: state.Record, cgroup: str) -> state.Record:
+    """Wait for SSH, and note the cgroups that the supervisor moves into meanwhile."""
     deadline = time.monotonic() + _BOOT_BUDGET
     while time.monotonic() < deadline:
-        if child.poll() is not None:
-            raise _boot_failed(record.name, f"the container ended with status {child.returncode}")
+        if not record.supervisor.alive():
+            raise _boot_failed(record.name, "the container ended")
+        if not record.cgroups:
+            found = folders_of_cgroup(record.supervisor.pid, cgroup)
+            record = replace(record, cgroups=found)
+            record.save()
         if _listens(record.address):
             argv = _ssh(record, "true")
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode == 0:
-                return
+                return record
         time.sleep(0.1)
     raise _boot_failed(record.name, f"no SSH login within {_BOOT_BUDGET:.0f} s")
 
@@ -175,18 +179,17 @@ def _listens(address: str) -> bool:
         return probe.connect_ex((address, SSH_PORT)) == 0
 
 
-def _free_address() -> str:
-    """The first address that no lab has, another user's labs included."""
-    taken = {record.address for record in state.load_all()}
-    for number in range(1, 255):
-        address = f"{_NETWORK}.{number}"
-        if address in taken or _listens(address):
-            continue
-        return address
+def _choose_address(wanted: str | None) -> str:
+    """`wanted`, or the first address that no lab has, another user's labs included."""
+    taken = {record.address for record in state.load_all() if record.supervisor.alive()}
+    candidates = [wanted] if wanted else [f"{_NETWORK}.{number}" for number in range(1, 255)]
+    for address in candidates:
+        if address not in taken and not _listens(address):
+            return address
     raise Refused(
-        f"every lab address of {_NETWORK}.0/24 is taken",
+        f"{wanted or f'every address of {_NETWORK}.0/24'} is taken by another lab",
         remedy="opsctl lab status, then opsctl lab down NAME",
-        code="lab_addresses_taken",
+        code="lab_address_taken",
     )
 
 

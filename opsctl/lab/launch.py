@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,17 @@ def command(name: str, spec_path: Path, spec: Mapping[str, Any]) -> list[str]:
     namespace = ["unshare", "--mount", "--propagation=private", "--"]
     # -I: neither the working directory nor PYTHON* variables reach a process run as root.
     return [*scope, *namespace, sys.executable, "-I", str(_SUPERVISOR), str(spec_path)]
+
+
+def detached(argv: Sequence[str], log: Path) -> int:
+    """Start `argv` in a session of its own, its output in `log`; returns its process id.
+
+    Not subprocess.Popen, which wants to be waited for: this process outlives its starter.
+    """
+    read, write = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, read, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=actions, setsid=True)

@@ -88,7 +88,8 @@ def kill_cgroups(folders: tuple[str, ...], patience: float) -> bool:
 
 def _pids(folder: Path) -> list[int]:
     pids = []
-    for listing in folder.rglob("cgroup.procs"):
+    for path, _, _ in os.walk(folder):  # folders may vanish meanwhile, which os.walk tolerates
         with contextlib.suppress(OSError):
-            pids += [int(line) for line in listing.read_text(encoding="ascii").split()]
+            listing = Path(path, "cgroup.procs").read_text(encoding="ascii")
+            pids += [int(line) for line in listing.split()]
     return [pid for pid in pids if pid > 0]

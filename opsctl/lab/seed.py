@@ -95,7 +95,18 @@ def write(
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     shutil.copytree(PACKAGE / "shim", folder / SHIM.lstrip("/"), ignore=ignore)
     shutil.copytree(PACKAGE / "models", folder / MODELS.lstrip("/"), ignore=ignore)
+    _set_modes(folder)
     return host_key
+
+
+def _set_modes(folder: Path) -> None:
+    """The modes of a system's files whatever the umask here: the seed is laid over /etc."""
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            continue
+        private = path.name.endswith("_key")
+        path.chmod(0o755 if path.is_dir() else 0o600 if private else 0o644)
 
 
 def _write_unit(system: Path, name: str, service: Service, templates: Path, *, start: bool) -> None:

@@ -34,7 +34,7 @@ DEPTH = 2
 TARGET_LAYERS = (1, 3)
 _HEADS, _KV_HEADS, _HEAD = 4, 2, 16
 _INNER = 128
-_BATCH, _LENGTH, _STEPS, _RATE = 48, 384, 400, 3e-3
+_BATCH, _LENGTH, _STEPS, _RATE = 48, 384, 550, 3e-3
 
 
 def _new_weights() -> dict[str, nn.Parameter]:

@@ -94,7 +94,7 @@ class Documents:
         prompt = self._pairs[first].prompt
         if self._random.random() < 0.25:
             prompt, first = self._noise(), len(self._pairs) - 1
-        opening = as_chat(prompt) if self._random.random() < 0.7 else prompt
+        opening = as_chat(prompt) if self._random.random() < 0.5 else prompt
         prompt_ids = self._tokenizer.encode(opening).ids
         ids = list(prompt_ids)
         if not opening.endswith("\n"):

@@ -87,6 +87,10 @@ class Conversation:
     def close(self) -> None:
         self._pipe.close()
 
+    def join(self, timeout: float = 5.0) -> None:
+        """After `close`, wait for the reader to see the end."""
+        self._reader.join(timeout)
+
     def _request(self, op: str, params: dict[str, Any]) -> tuple[int, queue.SimpleQueue[Any]]:
         number = next(self._numbers)
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()

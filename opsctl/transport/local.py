@@ -50,6 +50,12 @@ class _ProcessPipe:
             self._process.kill()
             self._process.wait()
 
+    def dispose(self) -> None:
+        """Give up the descriptors, once nobody reads any more."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+
 
 class LocalRemote:
     """A `Remote` that is this machine."""
@@ -57,7 +63,13 @@ class LocalRemote:
     where = "this machine"
 
     def __init__(self, python: str = sys.executable) -> None:
-        self._conversation = Conversation(_ProcessPipe([python, "-u", "-c", bundle.BOOT]))
+        self._pipe = _ProcessPipe([python, "-u", "-c", bundle.BOOT])
+        try:
+            self._conversation = Conversation(self._pipe)
+        except BaseException:
+            self._pipe.close()
+            self._pipe.dispose()
+            raise
 
     def call(self, op: str, *, timeout: float = 60.0, **params: Any) -> Any:
         return self._conversation.call(op, timeout=timeout, **params)
@@ -70,6 +82,8 @@ class LocalRemote:
 
     def close(self) -> None:
         self._conversation.close()
+        self._conversation.join()
+        self._pipe.dispose()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from opsctl.inventory import Ssh
 from opsctl.transport import bundle, hostkeys
 from opsctl.transport.conversation import Conversation, StreamSubscription
 from opsctl.transport.http import ChannelTransport, direct_tcpip
-from opsctl.transport.sshconfig import Resolved, resolve
+from opsctl.transport.sshconfig import Resolved, parse_hop, resolve
 
 
 @contextlib.contextmanager
@@ -119,13 +119,12 @@ def _open(resolved: Resolved, ssh: Ssh, stack: contextlib.ExitStack) -> fabric.C
 
 
 def _resolve_hop(hop: str, ssh: Ssh) -> Resolved:
-    """A ProxyJump hop, `[user@]host[:port]`, has its own configuration."""
-    user, _, place = hop.rpartition("@")
-    place, _, port = place.removeprefix("ssh://").partition(":")
+    """A ProxyJump hop has its own configuration."""
+    user, address, port = parse_hop(hop)
     hop_ssh = Ssh(
-        address=place,
-        user=user or None,
-        port=int(port) if port else None,
+        address=address,
+        user=user,
+        port=port,
         config=ssh.config,
         known_hosts=ssh.known_hosts,
     )

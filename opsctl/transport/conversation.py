@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import queue
+import re
 import secrets
 import threading
 import time
@@ -28,6 +29,9 @@ _ERRORS: dict[str, type[errors.OpsctlError]] = {
 }
 
 _GONE = object()
+
+# As sh, bash, fish, csh and zsh say it; `sudo: python3: command not found` is another matter.
+_NO_SUDO = re.compile(r"\bsudo: (command )?not found|\b(not found|Unknown command): sudo\b", re.I)
 
 
 class Pipe(Protocol):
@@ -212,13 +216,20 @@ def _connection_lost(why: str) -> errors.Unreachable:
 
 def _no_start(seen: bytes, stderr: str, *, timed_out: bool) -> errors.OpsctlError:
     said = (stderr.strip() or seen.decode("utf-8", "replace").strip())[-400:]
-    if "sudo:" in said:
+    missing = any(word in said.lower() for word in ("not found", "no such file", "unknown command"))
+    if missing and _NO_SUDO.search(said):
+        return errors.Unreachable(
+            f"there is no sudo on the host: {said}",
+            remedy="connect as root, or install sudo there",
+            code="sudo_missing",
+        )
+    if "sudo:" in said and not missing:
         return errors.AuthFailed(
             f"sudo asks for a password on the host: {said}",
             remedy="connect as root, or allow the user `NOPASSWD` for python3 in sudoers",
             code="sudo_password",
         )
-    if "not found" in said or "No such file" in said or "Unknown command" in said:
+    if missing:
         return errors.Unreachable(
             f"python3 does not start on the host: {said}",
             remedy="install python3 (3.8 or newer) there, or set hosts.*.python",

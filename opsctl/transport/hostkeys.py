@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from pathlib import Path
 
 import paramiko
 
-from opsctl.errors import HostKeyChanged, HostKeyUnknown
+from opsctl.errors import HostKeyChanged, HostKeyUnknown, UsageError
 from opsctl.transport.sshconfig import Resolved
-
-_DEFAULT_FILE = Path("~/.ssh/known_hosts")
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -33,7 +30,7 @@ class Refuse(paramiko.MissingHostKeyPolicy):
 
 
 def unknown(resolved: Resolved, key: paramiko.PKey) -> HostKeyUnknown:
-    where = resolved.known_hosts[0] if resolved.known_hosts else _DEFAULT_FILE
+    where = resolved.accept_into
     scan = f"ssh-keyscan -t {_scan_type(key)} -p {resolved.port} {resolved.hostname}"
     return HostKeyUnknown(
         f"the host key of {resolved.where} is unknown: {key.get_name()} {fingerprint(key)}",
@@ -44,7 +41,7 @@ def unknown(resolved: Resolved, key: paramiko.PKey) -> HostKeyUnknown:
 def changed(resolved: Resolved, error: paramiko.BadHostKeyException) -> HostKeyChanged:
     name = resolved.known_hosts_name
     files = [f for f in resolved.known_hosts if name in f.read_text("utf-8", "replace")]
-    where = (files or list(resolved.known_hosts) or [_DEFAULT_FILE])[0]
+    where = (files or list(resolved.known_hosts) or [resolved.accept_into])[0]
     return HostKeyChanged(
         f"the host key of {resolved.where} has changed: expected "
         f"{fingerprint(error.expected_key)}, got {fingerprint(error.key)}; "
@@ -58,9 +55,19 @@ def load(client: paramiko.SSHClient, resolved: Resolved) -> None:
     """Give `client` the user's and the system's known keys, and nothing else.
 
     Paramiko looks a host up as `hostname` or `[hostname]:port`; a HostKeyAlias is copied there.
+
+    Raises:
+        UsageError: a line of these files is damaged.
     """
     for path in resolved.known_hosts:
-        client.load_system_host_keys(str(path))
+        try:
+            client.load_system_host_keys(str(path))
+        except paramiko.hostkeys.InvalidHostKey as error:
+            raise UsageError(
+                f"{path} holds a line that is no host key: {error.line}",
+                remedy="mend or remove that line",
+                code="known_hosts",
+            ) from None
     alias = resolved.host_key_alias
     if not alias:
         return

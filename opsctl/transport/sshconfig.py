@@ -7,6 +7,7 @@ the resolved configuration, Include and Match done.
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ class Resolved:
     agent: bool = True
     agent_socket: str | None = None
     known_hosts: tuple[Path, ...] = ()
+    accept_into: Path = Path("~/.ssh/known_hosts")  # where a new key belongs, made or not
     jumps: tuple[str, ...] = ()
     proxy_command: str | None = None
     keepalive: int = 15
@@ -108,22 +110,53 @@ def build(options: Mapping[str, list[str]], ssh: Ssh, address: str) -> Resolved:
     jump = first("proxyjump", "none")
     proxy = first("proxycommand", "none")
     keepalive = int(first("serveraliveinterval", "0") or 0)
+    port = int(first("port") or ssh.port or 22)
+    user = first("user") or ssh.user or getpass.getuser()
+    alias = first("hostkeyalias")
+    tokens = {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": hostname,
+        "k": alias or hostname,
+        "n": address,
+        "p": str(port),
+        "r": user,
+        "u": getpass.getuser(),
+    }
+    identities = [_expand(name, tokens) for name in identities]
+    known = [_expand(name, tokens) for name in known if name != "none"]
     return Resolved(
         hostname=hostname,
-        port=int(first("port") or ssh.port or 22),
-        user=first("user") or ssh.user or getpass.getuser(),
-        host_key_alias=first("hostkeyalias"),
+        port=port,
+        user=user,
+        host_key_alias=alias,
         identity_files=_existing(identities),
         identities_only=ssh.identity_file is not None or first("identitiesonly") == "yes",
         agent=agent != "none",
         agent_socket=None if agent in {"none", "SSH_AUTH_SOCK"} else agent,
         known_hosts=_existing(known),
+        accept_into=Path(next(iter(known), "~/.ssh/known_hosts")),
         jumps=() if jump in {"none", ""} else tuple(jump.split(",")),
-        proxy_command=None if proxy in {"none", ""} else proxy,
+        proxy_command=None if proxy in {"none", ""} else _expand(proxy, tokens),
         # A lost laptop must free its lock: without keepalives nobody would notice.
         keepalive=keepalive or 15,
         options=options,
     )
+
+
+def parse_hop(hop: str) -> tuple[str | None, str, int | None]:
+    """User, address and port of `[ssh://][user@]host[:port]`. `ssh -G` prints an address of
+    digits, IPv4 too, in brackets: ``user@[192.0.2.1]:2222``."""
+    user, _, place = hop.removeprefix("ssh://").rpartition("@")
+    match = re.fullmatch(r"(?:\[(.+)\]|([^:]+))(?::(\d+))?", place.rstrip("/"))
+    if match is None:
+        return user or None, place, None  # a bare IPv6 address
+    return user or None, match[1] or match[2], int(match[3]) if match[3] else None
+
+
+def _expand(text: str, tokens: Mapping[str, str]) -> str:
+    """Fill in what ssh_config(5) calls tokens: `ssh -G` leaves them in commands and paths."""
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
 
 
 def _existing(names: Sequence[str]) -> tuple[Path, ...]:

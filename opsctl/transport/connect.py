@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import threading
@@ -21,6 +22,9 @@ from opsctl.transport import bundle, hostkeys
 from opsctl.transport.conversation import Conversation, StreamSubscription
 from opsctl.transport.http import ChannelTransport, direct_tcpip
 from opsctl.transport.sshconfig import Resolved, parse_hop, resolve
+
+# What paramiko has to say comes as exceptions; its log would only get between our lines.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 @contextlib.contextmanager

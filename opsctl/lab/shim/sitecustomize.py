@@ -1,17 +1,19 @@
 """Make SGLang start in half the time on two cores; loaded by every Python of the lab's unit.
 
-Both changes are to libraries, made when SGLang is about to be imported, and neither changes
-what SGLang computes or how it fails:
+Nothing here changes a file of SGLang, what it computes or how it fails:
 
 - ``torch.compile`` gives back what it is given. Nothing is compiled in the lab, which has no
   compiler, but the decorator alone would import torch's whole inductor.
 - SGLang's child processes are forked instead of spawned, so that they share the imports of the
   first one instead of repeating them. On a CPU with single-threaded torch a fork is safe.
+- Garbage is collected less often: its passes over five thousand modules' objects are a sixth
+  of the time that the imports take.
 """
 
 # mypy: disable-error-code="import-not-found, unused-ignore, no-any-return"
 from __future__ import annotations
 
+import gc
 import importlib.abc
 import multiprocessing
 import sys
@@ -52,4 +54,5 @@ class _BeforeSglang(importlib.abc.MetaPathFinder):
         return None
 
 
+gc.set_threshold(100_000, 50, 100)
 sys.meta_path.insert(0, _BeforeSglang())

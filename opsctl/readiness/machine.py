@@ -117,7 +117,7 @@ class Readiness:
         for entry in entries:
             if not self.invocation and entry.invocation != self.previous_invocation:
                 self.invocation = entry.invocation
-            if entry.invocation != self.invocation:
+            if not entry.invocation or entry.invocation != self.invocation:
                 continue
             self.entries.append(entry)
             if entry.from_manager:
@@ -136,14 +136,18 @@ class Readiness:
         if self.failed is not None:
             return
         elapsed = now - self.started
-        if elapsed > self.budget:
-            where = self.progress.label
-            if self.announced is not None:
-                self._fail("never_answered", "the server said ready but gave no HTTP answer")
-                return
+        late = elapsed > self.budget or now - self._moved_at > self.stall
+        if late and self.announced is not None:
+            self._fail(
+                "never_answered",
+                "the server said ready but gave no HTTP answer",
+                "check endpoint, listen and port of the service in the inventory",
+            )
+        elif elapsed > self.budget:
             self._fail(
                 "budget_exceeded",
-                f"not ready within the budget of {self.budget:.0f} s; it was at: {where}",
+                f"not ready within the budget of {self.budget:.0f} s; it was at: "
+                f"{self.progress.label}",
                 "raise load.budget or --budget if loads on this host take longer",
             )
         elif now - self._moved_at > self.stall:

@@ -92,15 +92,16 @@ def _start_limit(unit: Unit) -> Finding:
             "the unit is in start-limit-hit: it crashed too often",
             "opsctl resets the counter before its own start; look at `opsctl logs` first",
         )
-    if unit.restart not in {"no", ""} and not unit.start_limit_burst:
+    burst, interval = unit.start_limit_burst, unit.start_limit_interval
+    if unit.restart not in {"no", ""} and (not burst or interval == 0):
         return Finding(
             "start_limit",
             "warn",
             f"Restart={unit.restart} without a start limit: a crash loop never ends",
             "set StartLimitIntervalSec and StartLimitBurst in the unit",
         )
-    burst, interval = unit.start_limit_burst, unit.start_limit_interval
-    return Finding("start_limit", "ok", f"at most {burst} starts in {interval or 0:.0f} s")
+    within = "any time" if interval is None else f"{interval:.0f} s"
+    return Finding("start_limit", "ok", f"at most {burst} starts in {within}")
 
 
 def _timeouts(unit: Unit, service: Service) -> Iterator[Finding]:

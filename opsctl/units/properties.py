@@ -17,11 +17,13 @@ _SPAN_UNITS = {
     "ms": 0.001,
     "us": 0.000001,
 }
-_SPAN = re.compile(r"([\d.]+)\s*(month|min|ms|us|[ywdhs])")
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(month|min|ms|us|[ywdhs])")
 
 
 def parse_span(text: str) -> float | None:
     """A time span as systemd prints it, `1min 30s`, in seconds; None for infinity or nothing."""
+    if text.strip() == "0":  # systemd prints no unit then
+        return 0.0
     parts = _SPAN.findall(text)
     if not parts:
         return None
@@ -29,7 +31,7 @@ def parse_span(text: str) -> float | None:
 
 
 def _int(text: str) -> int:
-    return int(text) if text.lstrip("-").isdigit() else 0
+    return int(text) if re.fullmatch(r"-?[0-9]+", text) else 0
 
 
 @dataclass(frozen=True, slots=True)

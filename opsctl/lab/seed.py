@@ -87,6 +87,8 @@ def write(
     (etc / "machine-id").write_text(uuid.uuid4().hex + "\n", encoding="utf-8")
     (etc / "hostname").write_text(name + "\n", encoding="utf-8")
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n", encoding="utf-8")
+    (etc / "default").mkdir()
+    (etc / "default/locale").write_text("LANG=C.UTF-8\n", encoding="utf-8")
     tmpfiles = etc / "tmpfiles.d"
     tmpfiles.mkdir()
     runtime = Path(FAULT_FILE).parent

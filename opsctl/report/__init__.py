@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from opsctl import errors
 from opsctl.events import Event
 
-SCHEMA = "opsctl.report/1"
+SCHEMA: Final = "opsctl.report/1"
 
 Verdict = Literal["pass", "fail", "inconclusive", "refused", "error"]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
 
 
 class Reason(_Model):
@@ -44,7 +47,7 @@ class Report(_Model):
     host, or that the command line or a configuration file is wrong.
     """
 
-    schema_: Annotated[str, Field(alias="schema")] = SCHEMA
+    schema_: Annotated[Literal["opsctl.report/1"], Field(alias="schema")] = SCHEMA
     command: str
     host: str | None = None
     service: str | None = None
@@ -60,6 +63,26 @@ class Report(_Model):
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
+
+
+def schema_text() -> str:
+    """docs/report.schema.json: what a report is, as JSON Schema."""
+    schema = _plain(Report.model_json_schema(mode="serialization"))
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(schema: Any) -> Any:
+    """Without what says nothing, and differs between versions of pydantic."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    says_nothing = (("title", str), ("additionalProperties", bool))
+    return {
+        key: _plain(value)
+        for key, value in schema.items()
+        if not any(key == name and isinstance(value, kind) and value for name, kind in says_nothing)
+    }
 
 
 def record(event: Event) -> EventRecord:

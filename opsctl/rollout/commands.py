@@ -151,16 +151,16 @@ def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None
             remedy="`pip install --force-reinstall --no-deps` brings back the wheel's own files",
             code="nothing_to_roll_back",
         )
+    recorded = {g["number"]: g for g in session.call("generations")}
+    if wanted is not None and wanted not in recorded:
+        raise Refused(
+            f"there is no generation {wanted}; recorded: {', '.join(map(str, recorded))}",
+            remedy="choose one of those",
+            code="generation_missing",
+        )
     if facts["swap"]:
         return int(wanted if wanted is not None else facts["swap"]["from"])
-    recorded = {g["number"]: g for g in session.call("generations")}
     if wanted is not None:
-        if wanted not in recorded:
-            raise Refused(
-                f"there is no generation {wanted}; recorded: {', '.join(map(str, recorded))}",
-                remedy="choose one of those",
-                code="generation_missing",
-            )
         return None if wanted == current["number"] else wanted
     # A rollback after a failed deploy must not go one release too far.
     last = recorded[max(recorded)]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from opsctl.errors import OpsctlError
 from opsctl.inventory import Service
+from opsctl.journal import redact
 from opsctl.patchset import PatchSet
 from opsctl.units.properties import Unit
 
@@ -220,12 +221,18 @@ def _port(facts: Mapping[str, Any], unit: Unit, service: Service) -> Iterator[Fi
     listener = facts["port"]
     where = f"{service.listen}:{service.port}"
     if listener is None:
-        yield Finding("port", "warn" if unit.active else "ok", f"nothing listens at {where} (yet)")
+        message = f"nothing listens at {where} (yet)"
+        if unit.active:
+            yield Finding("port", "warn", message, "while it loads that is as it should be")
+        else:
+            yield Finding("port", "ok", message)
     elif listener["own"]:
         yield Finding("port", "ok", f"{where} is the unit's own")
     else:
         pid = listener["pid"]
-        who = f"pid {pid} ({listener['command']})" if pid else "a process outside this container"
+        who = "a process outside this container"
+        if pid:
+            who = f"pid {pid} ({redact(listener['command'])})"
         yield Finding(
             "port",
             "fail",

@@ -32,7 +32,7 @@ def load(path: Path, known: frozenset[str]) -> Playbook:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
         playbook = Playbook.model_validate(raw)
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         detail = (
             "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             if isinstance(error, ValidationError)

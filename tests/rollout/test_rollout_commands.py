@@ -1,0 +1,104 @@
+"""Where a rollback goes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from opsctl.errors import Refused
+from opsctl.rollout.commands import _rollback_target
+from opsctl.rollout.session import Session
+
+
+def generation(number: int, status: str, predecessor: int | None) -> dict[str, Any]:
+    return {"number": number, "status": status, "predecessor": predecessor}
+
+
+FOUND = generation(0, "found", None)
+ONE = generation(1, "confirmed", 0)
+TWO = generation(2, "confirmed", 1)
+FAILED = generation(3, "rolled_back", 2)
+ABANDONED = generation(3, "abandoned", 2)
+STAGED = generation(3, "staged", 2)
+AGAIN = generation(4, "rolled_back", 2)
+REFOUND = generation(3, "found", None)
+
+
+class FakeSession:
+    def __init__(self, recorded: list[dict[str, Any]]) -> None:
+        self.recorded = recorded
+
+    def call(self, op: str, **params: Any) -> Any:
+        assert (op, params) == ("generations", {})
+        return self.recorded
+
+
+def target(
+    recorded: list[dict[str, Any]],
+    current: int | None,
+    wanted: int | None = None,
+    swap: dict[str, int] | None = None,
+) -> int | None:
+    found = next((g for g in recorded if g["number"] == current), None)
+    session = cast(Session, FakeSession(recorded))
+    return _rollback_target(session, {"generation": found, "swap": swap}, wanted)
+
+
+ALL = [FOUND, ONE, TWO]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "current", "wanted", "swap", "expected"),
+    [
+        (ALL, 2, None, None, 1),
+        (ALL, 1, None, None, 0),  # rolled back once already: one further
+        (ALL, 2, 0, None, 0),
+        (ALL, 1, 2, None, 2),  # forward again
+        (ALL, 2, 2, None, None),
+        # A deploy that failed and was rolled back by itself: not one release too far.
+        ([*ALL, FAILED], 2, None, None, None),
+        ([*ALL, FAILED, AGAIN], 2, None, None, None),
+        ([*ALL, FAILED], 2, 1, None, 1),
+        # After that rollback was done all the same, the next goes on from there.
+        ([*ALL, FAILED], 1, None, None, 0),
+        # What never got as far as the disk does not count.
+        ([*ALL, ABANDONED], 2, None, None, 1),
+        ([*ALL, STAGED], 2, None, None, 1),
+        # A swap that was cut off: back to where it came from, or to what is asked for.
+        ([*ALL, STAGED], 2, None, {"from": 2, "to": 3}, 2),
+        ([*ALL, STAGED], 2, 3, {"from": 2, "to": 3}, 3),
+        ([*ALL, STAGED], 2, 2, {"from": 2, "to": 3}, 2),
+    ],
+)
+def test_the_target(
+    recorded: list[dict[str, Any]],
+    current: int,
+    wanted: int | None,
+    swap: dict[str, int] | None,
+    expected: int | None,
+) -> None:
+    assert target(recorded, current, wanted, swap) == expected
+
+
+@pytest.mark.parametrize(
+    ("recorded", "current", "wanted", "swap", "code"),
+    [
+        ([], None, None, None, "nothing_to_roll_back"),
+        ([FOUND], 0, None, None, "nothing_to_roll_back"),
+        ([*ALL, REFOUND], 3, None, None, "nothing_to_roll_back"),
+        (ALL, 2, 7, None, "generation_missing"),
+        (ALL, 2, 7, {"from": 1, "to": 2}, "generation_missing"),
+    ],
+)
+def test_nowhere_to_go(
+    recorded: list[dict[str, Any]],
+    current: int | None,
+    wanted: int | None,
+    swap: dict[str, int] | None,
+    code: str,
+) -> None:
+    with pytest.raises(Refused) as caught:
+        target(recorded, current, wanted, swap)
+    assert caught.value.code == code
+    assert caught.value.remedy

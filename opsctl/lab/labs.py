@@ -88,7 +88,9 @@ def up(
         try:
             lab = _boot(name, chosen, root, service, templates, start=start)
         except BaseException:
-            _stop(name)
+            _stop(name)  # what did start; its folder stays, with the console's log
+            if state.load(name) is None:
+                _remove(name)
             raise
         seconds = time.monotonic() - started
         emit(Event("lab.boot", "ok", f"{name} booted in {seconds:.1f} s", {"seconds": seconds}))

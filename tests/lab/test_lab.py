@@ -176,6 +176,28 @@ def test_unfinished_and_unused_trees_go(tmp_path: Path, monkeypatch: pytest.Monk
     assert [entry.name for entry in cache.iterdir()] == ["new"]
 
 
+@pytest.mark.lab
+def test_a_failed_build_is_no_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    killed = recipe.cache_folder() / ".building-000000000000/tree"
+    killed.mkdir(parents=True)
+    wrong = recipe.Recipe(suite="no-such-suite")
+    with pytest.raises(LabUnavailable, match="failed at 'Debian'") as caught:
+        tree.ensure(wrong, lambda event: None)
+    assert caught.value.code == "lab_build_failed"
+    assert str(recipe.cache_folder()) in caught.value.remedy
+    assert not killed.exists()
+    assert not (recipe.cache_folder() / wrong.digest).exists()
+
+
+@pytest.mark.lab
+def test_a_unit_that_cannot_be_rendered_leaves_no_lab() -> None:
+    with pytest.raises(UsageError, match="no unit template"):
+        lab.up("test-lab-unit", make_service(launch={"template": "none.j2"}))
+    assert lab.status("test-lab-unit") is None
+    assert not state.folder_of("test-lab-unit").exists()
+
+
 # ---------------------------------------------------------------- two labs side by side
 
 

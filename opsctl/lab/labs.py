@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
+import errno
 import re
 import secrets
 import shutil
@@ -38,15 +37,22 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """One change of labs at a time, so that two of them never choose one address."""
-    folder = state.labs_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """One change of labs at a time, so that two of them never choose one address.
+
+    The lock is a name in the abstract namespace of Unix sockets: it holds for every user whose
+    labs share this loopback, whatever their state folders, and vanishes with its process.
+    """
+    state.labs_folder().mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as lock:
+        while True:
+            try:
+                lock.bind("\0opsctl-lab")
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                time.sleep(0.1)
         yield
-    finally:
-        os.close(handle)
 
 
 def up(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import FrameType
 
 
@@ -16,8 +15,4 @@ def main() -> None:
     from opsctl.cli.app import app
 
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        app()
-    except BrokenPipeError:  # `opsctl logs | head`
-        sys.stderr.close()
-        sys.exit(0)
+    app()

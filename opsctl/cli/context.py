@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -165,8 +166,11 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
             exit_code=errors.EXIT_INTERRUPTED,
             summary="interrupted; nothing was changed",
         )
-    except (typer.Exit, BrokenPipeError):
+    except typer.Exit:
         raise
+    except BrokenPipeError:  # `opsctl logs | head`
+        _silence()
+        raise typer.Exit from None
     except Exception as error:
         if command.globals_.debug:
             traceback.print_exc()
@@ -182,11 +186,23 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
             reasons=(Reason(code="bug", message=message, remedy=remedy),),
         )
     command.terminal.close()
-    if report is None:
-        return
-    if command.json:
-        report = report.model_copy(update={"events": tuple(command.events)})
-        sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
-    else:
-        show(report, sys.stdout, sys.stderr)
-    raise typer.Exit(report.exit_code)
+    if report is not None:
+        _print(command, report)
+        raise typer.Exit(report.exit_code)
+
+
+def _print(command: Command, report: Report) -> None:
+    try:
+        if command.json:
+            report = report.model_copy(update={"events": tuple(command.events)})
+            sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
+        else:
+            show(report, sys.stdout, sys.stderr)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # rich makes the second of the first
+        _silence()
+
+
+def _silence() -> None:
+    """Nobody reads stdout any more; the exit status still says how it ended."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

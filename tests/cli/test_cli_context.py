@@ -1,0 +1,316 @@
+"""From a report or an exception to stdout, stderr and the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from opsctl import errors, inventory
+from opsctl.cli import context, rollouts
+from opsctl.cli.app import app
+from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
+from opsctl.events import Event
+from opsctl.report import Reason, Report
+from opsctl.rollout import commands
+
+INVENTORY = """\
+version: 1
+hosts:
+  alpha:
+    ssh: {address: 192.0.2.1}
+    services:
+      serve: {unit: s.service, python: /p, port: 1, model: {path: /m, served_name: m}}
+"""
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """The connection of these tests, which is never used."""
+    yield
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(INVENTORY)
+    monkeypatch.setenv("OPSCTL_INVENTORY", str(path))
+    monkeypatch.delenv("OPSCTL_HOST", raising=False)
+    monkeypatch.setattr(context, "_way_in", lambda host, service: (nobody, service))
+    return lambda *argv: CliRunner().invoke(app, list(argv))
+
+
+def fail_with(error: BaseException) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    return function
+
+
+def one_object(text: str) -> dict[str, Any]:
+    """The one JSON object that stdout is."""
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    found: dict[str, Any] = json.loads(text)
+    assert found["schema"] == "opsctl.report/1"
+    return found
+
+
+ENDINGS: list[tuple[BaseException, int, str, str]] = [
+    (errors.UsageError("what", remedy="do this"), 2, "error", "usage"),
+    (Refused("what", remedy="do this", code="drift"), 3, "refused", "drift"),
+    (LockHeld("what", remedy="do this"), 4, "refused", "lock_held"),
+    (Unreachable("what", remedy="do this"), 5, "error", "unreachable"),
+    (HostProgramError("what", remedy="do this"), 5, "error", "host_program"),
+    (KeyError("what"), 1, "error", "bug"),
+]
+
+
+@pytest.mark.parametrize(("error", "exit_code", "verdict", "code"), ENDINGS)
+def test_an_exception_is_a_report(
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    exit_code: int,
+    verdict: str,
+    code: str,
+) -> None:
+    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    done = invoke("doctor", "--json")
+    report = one_object(done.stdout)
+    assert done.exit_code == report["exit_code"] == exit_code
+    assert (report["verdict"], report["reasons"][0]["code"]) == (verdict, code)
+    assert (report["command"], report["host"], report["service"]) == ("doctor", "alpha", "serve")
+    plain = invoke("doctor")
+    assert (plain.exit_code, plain.stdout) == (exit_code, "")
+    first, second = plain.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert "what" in first
+    assert second.startswith("  remedy: ")
+
+
+@pytest.mark.parametrize("error", [KeyError("what"), HostProgramError("w", remote_traceback="far")])
+def test_a_traceback_is_shown_to_who_asks_for_it(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    assert "Traceback" not in invoke("doctor").stderr
+    done = invoke("--debug", "doctor")
+    assert "Traceback (most recent call last)" in done.stderr
+    assert isinstance(error, KeyError) or "far" in done.stderr
+    assert done.stdout == ""
+    assert done.exit_code == (5 if isinstance(error, OpsctlError) else 1)
+    assert one_object(invoke("--debug", "doctor", "--json").stdout)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
+def test_an_interrupt_exits_130(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    done = invoke("doctor")
+    assert done.exit_code == 130
+    assert done.stderr == "error: interrupted; nothing was changed\n"
+    report = one_object(invoke("doctor", "--json").stdout)
+    assert (report["exit_code"], report["verdict"]) == (130, "error")
+
+
+VERDICTS = [("pass", 0), ("fail", 10), ("fail", 11), ("inconclusive", 12)]
+
+
+@pytest.mark.parametrize(("verdict", "exit_code"), VERDICTS)
+def test_a_report_is_printed_and_its_exit_taken(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verdict: Any, exit_code: int
+) -> None:
+    def smoke(session: Any) -> Report:
+        session.emit(Event("smoke", "start"))
+        session.emit(Event("smoke", "progress", "half", {"elapsed_s": 1, "budget_s": 2}))
+        session.emit(Event("smoke", "ok", "[bold] :key: done"))
+        return Report(
+            command="smoke",
+            verdict=verdict,
+            exit_code=exit_code,
+            summary="a [b] :key: of it",
+            reasons=(Reason(code="c", message="why", remedy="do"),),
+        )
+
+    monkeypatch.setattr(commands, "smoke", smoke)
+    done = invoke("smoke")
+    assert done.exit_code == exit_code
+    assert done.stdout == f"{verdict}  a [b] :key: of it\n"
+    assert "ok   smoke: [bold] :key: done\n" in done.stderr
+    assert done.stderr.endswith("c: why\n  remedy: do\n")
+    report = one_object(invoke("smoke", "--json").stdout)
+    assert [event["state"] for event in report["events"]] == ["start", "ok"]
+    quiet = invoke("--quiet", "smoke")
+    assert "done" not in quiet.stderr
+    assert "remedy: do" in quiet.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "host"),
+    [(("doctor", "alpha"), "alpha"), (("doctor", "--host", "alpha"), "alpha"), (("doctor",), None)],
+)
+def test_the_host_can_be_an_argument_or_an_option(
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: tuple[str, ...],
+    host: str | None,
+) -> None:
+    asked: list[tuple[Any, Any]] = []
+    real = inventory.select
+
+    def select(book: Any, host: Any = None, service: Any = None) -> Any:
+        asked.append((host, service))
+        return real(book, host, service)
+
+    monkeypatch.setattr(inventory, "select", select)
+    monkeypatch.setattr(commands, "doctor", fail_with(Refused("x")))
+    assert invoke(*argv, "-s", "serve").exit_code == 3
+    assert asked == [(host, "serve")]
+
+
+def test_a_host_that_there_is_not(invoke: Callable[..., Any]) -> None:
+    done = invoke("status", "beta", "--json")
+    assert done.exit_code == 2
+    report = one_object(done.stdout)
+    assert report["reasons"][0]["code"] == "unknown_name"
+    assert report["host"] is None
+
+
+# -- what changes a host asks first ----------------------------------------------------------
+
+
+def a_plan(*, noop: bool, active: bool) -> Any:
+    target = SimpleNamespace(distribution="sglang", version="0")
+    return SimpleNamespace(
+        noop=noop,
+        facts={
+            "unit": {"ActiveState": "active" if active else "inactive", "SubState": "running"},
+            "loads": [645.0],
+        },
+        patchset=SimpleNamespace(target=target, label="ddtree 1.0.0", patches=["p"]),
+        installed=None,
+        new_patches=("p",),
+        changes=[] if noop else [SimpleNamespace(path="a.py", added=2, removed=1)],
+        to_json=dict,
+    )
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that were carried out."""
+    carried_out: list[str] = []
+
+    def carry_out(name: str) -> Callable[..., Report]:
+        def function(*args: Any, **kwargs: Any) -> Report:
+            carried_out.append(name)
+            return Report(command=name, verdict="pass", exit_code=0, summary="done")
+
+        return function
+
+    for name in ("deploy", "restart", "rollback"):
+        monkeypatch.setattr(commands, name, carry_out(name))
+    monkeypatch.setattr(commands, "plan", lambda *args: a_plan(noop=False, active=True))
+    return carried_out
+
+
+@pytest.mark.parametrize("name", ["deploy", "restart", "rollback"])
+def test_without_a_terminal_and_yes_nothing_is_changed(
+    invoke: Callable[..., Any], done: list[str], name: str
+) -> None:
+    refused = invoke(name)
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    assert one_object(invoke(name, "--json").stdout)["exit_code"] == 2
+    assert done == []
+    assert invoke(name, "--yes").exit_code == 0
+    assert done == [name]
+
+
+class SysWithATerminal:
+    """`sys`, whose stdin says that somebody is there to answer."""
+
+    stdin = SimpleNamespace(isatty=lambda: True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_code"), [("y\n", 0), ("yes\n", 0), ("n\n", 2), ("\n", 2), ("", 130)]
+)
+@pytest.mark.parametrize("name", ["deploy", "restart", "rollback"])
+def test_a_terminal_is_asked(
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    done: list[str],
+    name: str,
+    answer: str,
+    exit_code: int,
+) -> None:
+    assert invoke is not None
+    monkeypatch.setattr(rollouts, "sys", SysWithATerminal())
+    asked = CliRunner().invoke(app, [name], input=answer)
+    assert asked.exit_code == exit_code
+    assert "[y/N]" in asked.stderr
+    assert done == ([name] if exit_code == 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("noop", "active", "asks"),
+    [(True, True, False), (True, False, True), (False, True, True), (False, False, True)],
+)
+def test_a_deploy_that_changes_nothing_does_not_ask(
+    invoke: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    done: list[str],
+    noop: bool,
+    active: bool,
+    asks: bool,
+) -> None:
+    monkeypatch.setattr(commands, "plan", lambda *args: a_plan(noop=noop, active=active))
+    assert invoke("deploy").exit_code == (2 if asks else 0)
+    assert done == ([] if asks else ["deploy"])
+
+
+def test_a_deploy_describes_itself_on_stderr(invoke: Callable[..., Any], done: list[str]) -> None:
+    shown = invoke("deploy", "--yes")
+    assert done == ["deploy"]
+    assert shown.stderr.splitlines() == [
+        "alpha  serve  sglang 0  patch set none -> ddtree 1.0.0",
+        "  1 of 1 patches new: p",
+        "  a.py (+2 -1)",
+        "  restart needed; last loads took 10m45s",
+    ]
+    assert shown.stdout == "pass  done\n"
+
+
+@pytest.mark.parametrize("option", ["--budget", "--stall"])
+def test_a_bound_that_is_no_duration(
+    invoke: Callable[..., Any], done: list[str], option: str
+) -> None:
+    refused = invoke("restart", "--yes", option, "soon")
+    assert refused.exit_code == 2
+    assert f"{option}: expected a duration such as 90s or 15m, not 'soon'" in refused.stderr
+    assert done == []
+
+
+def test_patches_of_a_folder_that_there_is_not(invoke: Callable[..., Any]) -> None:
+    refused = invoke("plan", "--patches", "/nonexistent", "--json")
+    assert refused.exit_code == 2
+    assert "/nonexistent: no such folder" in one_object(refused.stdout)["summary"]
+
+
+def test_following_has_no_report(invoke: Callable[..., Any]) -> None:
+    refused = invoke("logs", "--follow", "--json")
+    assert refused.exit_code == 2
+    assert "--follow" in one_object(refused.stdout)["summary"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from opsctl import errors
 from opsctl.events import Event
@@ -13,7 +16,9 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
-from opsctl.rollout.session import whoami
+from opsctl.rollout.session import RECONNECT_FOR, whoami
+
+_INTERRUPTED = "interrupted"
 
 
 def execute(run: Run, playbook: Playbook) -> Report:
@@ -23,27 +28,8 @@ def execute(run: Run, playbook: Playbook) -> Report:
         OpsctlError: nothing was changed on the host, and why.
     """
     began = time.time()
-    failure: StepFailed | None = None
-    interrupted = False
     try:
-        for name in playbook.steps:
-            _step(run, name, steps.STEPS[name])
-        if run.options.on_inconclusive == "restore" and _inconclusive(run):
-            assert run.smoke is not None
-            failure = StepFailed("inconclusive", "; ".join(run.smoke.reasons))
-    except StepFailed as failed:
-        failure = failed
-    except errors.OpsctlError as error:
-        if not run.touched:
-            _abandon(run, error.message)
-            raise
-        failure = StepFailed(error.code, error.message, remedy=error.remedy)
-    except KeyboardInterrupt:
-        if not run.touched:
-            _abandon(run, "interrupted")
-            raise
-        interrupted = True
-        failure = StepFailed("interrupted", "interrupted by the operator")
+        failure = _forward(run, playbook)
     finally:
         run.close_watch()
     if failure is None:
@@ -51,7 +37,39 @@ def execute(run: Run, playbook: Playbook) -> Report:
     restored: bool | None = None
     if playbook.on_failure == "restore":
         restored = _restore(run, failure)
-    return _failed(run, began, failure, restored=restored, interrupted=interrupted)
+    return _failed(run, began, failure, restored=restored)
+
+
+def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
+    """The steps; what ended them early once the host was touched, whatever it was."""
+    try:
+        for name in playbook.steps:
+            _step(run, name, steps.STEPS[name])
+    except StepFailed as failed:
+        return failed
+    except (Exception, KeyboardInterrupt) as error:
+        if not run.touched:
+            _abandon(run, str(error) or "interrupted")
+            raise
+        return _as_failure(error)
+    if run.options.on_inconclusive == "restore" and _inconclusive(run):
+        assert run.smoke is not None
+        return StepFailed("inconclusive", "; ".join(run.smoke.reasons))
+    return None
+
+
+def _as_failure(error: BaseException) -> StepFailed:
+    if isinstance(error, errors.OpsctlError):
+        return StepFailed(error.code, error.message, remedy=error.remedy)
+    if isinstance(error, KeyboardInterrupt):
+        return StepFailed(_INTERRUPTED, "interrupted by the operator")
+    # A bug must not leave the host half way either.
+    return StepFailed(
+        "bug",
+        f"a bug in opsctl: {type(error).__name__}: {error}",
+        remedy="report it, with the evidence that --json shows",
+        evidence={"traceback": "".join(traceback.format_exception(error))},
+    )
 
 
 def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
@@ -103,11 +121,12 @@ def _restore(run: Run, failure: StepFailed) -> bool:
                 status="rolled_back",
                 verdict={"verdict": "fail", "code": failure.code, "reasons": [failure.message]},
             )
-    except (StepFailed, errors.OpsctlError) as error:
-        emit(Event("restore", "fail", error.message))
-        return False
     except KeyboardInterrupt:
         emit(Event("restore", "fail", "interrupted again: the way back is not finished"))
+        return False
+    except Exception as error:
+        failed = error if isinstance(error, StepFailed) else _as_failure(error)
+        emit(Event("restore", "fail", failed.message, failed.evidence))
         return False
     finally:
         run.close_watch()
@@ -125,7 +144,16 @@ def _reach_again(run: Run) -> None:
     except errors.Unreachable:
         run.session.emit(Event("reconnect", "start"))
         run.session.reconnect()
-        run.session.call("lock", who=whoami(), why=f"restoring after opsctl {run.command}")
+        # The host may not have noticed yet that the old connection, and its lock, are gone.
+        for attempt in Retrying(
+            retry=retry_if_exception_type(errors.LockHeld),
+            stop=stop_after_delay(RECONNECT_FOR),
+            wait=wait_fixed(2),
+            reraise=True,
+        ):
+            with attempt:
+                why = f"restoring after opsctl {run.command}"
+                run.session.call("lock", who=whoami(), why=why)
         run.session.emit(Event("reconnect", "ok"))
 
 
@@ -164,10 +192,9 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
     return f"{run.session.service.unit} restarted{unproved}"
 
 
-def _failed(
-    run: Run, began: float, failure: StepFailed, *, restored: bool | None, interrupted: bool
-) -> Report:
+def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None) -> Report:
     if restored:
+        interrupted = failure.code == _INTERRUPTED
         exit_code = errors.EXIT_INTERRUPTED if interrupted else errors.EXIT_ROLLED_BACK
         generation = run.origin
         end = "; rolled back, the old version is in place"

@@ -1,0 +1,269 @@
+"""The steps in order, and the way back from whatever goes wrong: with steps that are scripted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rollout_tools import SERVICE, facts
+
+from opsctl import errors
+from opsctl.errors import LockHeld, Refused, Unreachable
+from opsctl.events import Event
+from opsctl.report import Report
+from opsctl.rollout import engine, steps
+from opsctl.rollout.playbook import Playbook
+from opsctl.rollout.run import Options, Run, StepFailed
+from opsctl.rollout.session import Session
+from opsctl.units.properties import Unit
+
+NAMES = ("preflight", "lock", "stage", "stop", "swap", "start", "wait", "smoke", "confirm")
+
+
+class FakeSession:
+    """Reachable unless told otherwise; remembers what it was asked."""
+
+    host = SimpleNamespace(name="alpha")
+    service = SERVICE
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[Event] = []
+        self.lost = False
+        self.lock_held_for = 0
+        self.can_reconnect = True
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def call(self, op: str, **params: Any) -> None:
+        self.calls.append((op, params))
+        if op == "lock" and self.lock_held_for:
+            self.lock_held_for -= 1
+            raise LockHeld("ann holds the lock")
+
+    def unit(self) -> Unit:
+        if self.lost:
+            raise Unreachable("the connection to the host was lost")
+        return Unit.from_show(facts()["unit"])
+
+    def reconnect(self) -> None:
+        if not self.can_reconnect:
+            raise Unreachable("no route to host")
+        self.lost = False
+
+
+class Script:
+    """A rollout whose steps do what they are told at their n-th turn, else what a good one does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, serving: bool = True) -> None:
+        self.session = FakeSession()
+        self.done: list[str] = []
+        self.faults: dict[str, list[Callable[[], None] | None]] = {}
+        self.verdicts = ["pass"]
+        self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0), Path())
+        self.serving = serving
+        for name in NAMES:
+            function = self._step(name)
+            monkeypatch.setitem(steps.STEPS, name, function)
+            monkeypatch.setattr(steps, name, function)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # tenacity's
+
+    def _step(self, name: str) -> Callable[[Run], str]:
+        def step(run: Run) -> str:
+            target = f" {run.target}" if name == "swap" else ""
+            self.done.append(name + target)
+            if name == "preflight":
+                shown = facts() if self.serving else facts({"unit.ActiveState": "inactive"})
+                run.unit_before = Unit.from_show(shown["unit"])
+                run.origin = 3
+            if name == "stage":
+                run.target = 4
+            if name in {"stop", "swap", "start"}:
+                run.touched = True
+            if name == "swap":
+                run.swapped = True
+            faults = self.faults.get(name, [])
+            fault = faults.pop(0) if faults else None
+            if fault is not None:
+                fault()
+            if name == "smoke":
+                verdict = self.verdicts.pop(0) if self.verdicts else "pass"
+                run.smoke = cast(
+                    Any,
+                    SimpleNamespace(
+                        verdict=verdict,
+                        reasons=("unproved",),
+                        accept_len=4.0,
+                        verify_steps=31,
+                        to_json=dict,
+                    ),
+                )
+            return name
+
+        return step
+
+    def fail(self, name: str, error: BaseException, *, at: int = 1) -> None:
+        def fault() -> None:
+            raise error
+
+        self.faults.setdefault(name, []).extend([*[None] * (at - 1), fault])
+
+    def execute(self, on_failure: str = "restore") -> Report:
+        playbook = Playbook.model_validate(
+            {"version": 1, "name": "x", "summary": "", "steps": NAMES, "on_failure": on_failure}
+        )
+        return engine.execute(self.run, playbook)
+
+    def concluded(self) -> list[tuple[int, str]]:
+        return [
+            (params["number"], params["status"])
+            for op, params in self.session.calls
+            if op == "conclude"
+        ]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return Script(monkeypatch)
+
+
+FORWARD = ["preflight", "lock", "stage", "stop", "swap 4", "start", "wait", "smoke", "confirm"]
+BACK = ["stop", "swap 3", "start", "wait", "smoke"]
+
+
+def test_all_is_well(script: Script) -> None:
+    report = script.execute()
+    assert script.done == FORWARD
+    assert (report.verdict, report.exit_code, report.generation) == ("pass", 0, 4)
+    assert (report.data["accept_len"], report.data["verify_steps"]) == (4.0, 31)
+    assert [(e.step, e.state) for e in script.session.events[:2]] == [
+        ("preflight", "start"),
+        ("preflight", "ok"),
+    ]
+
+
+BOOM = StepFailed("boom", "it broke", remedy="mend it", evidence={"line": "x"})
+
+
+@pytest.mark.parametrize("name", ["stop", "swap", "start", "wait", "smoke", "confirm"])
+@pytest.mark.parametrize("error", [BOOM, Refused("it broke", code="boom")])
+def test_a_failure_after_the_first_change_is_undone(
+    script: Script, name: str, error: Exception
+) -> None:
+    script.fail(name, error)
+    report = script.execute()
+    forward = FORWARD[: [step.split()[0] for step in FORWARD].index(name) + 1]
+    back = [step for step in BACK if step != "swap 3" or "swap 4" in forward]
+    assert script.done == [*forward, *back]
+    assert (report.verdict, report.exit_code, report.generation) == ("fail", 10, 3)
+    assert report.summary == "it broke; rolled back, the old version serves"
+    assert (report.reasons[0].code, report.data["restored"]) == ("boom", True)
+    assert script.concluded() == [(4, "rolled_back")]
+    assert script.run.options.budget is None, "the old version has its usual budget"
+    assert script.run.strict is False
+
+
+@pytest.mark.parametrize("name", ["preflight", "lock", "stage"])
+@pytest.mark.parametrize(
+    "error", [Refused("no", code="drift"), Unreachable("gone"), KeyboardInterrupt(), KeyError("b")]
+)
+def test_before_any_change_there_is_nothing_to_undo(
+    script: Script, name: str, error: BaseException
+) -> None:
+    script.fail(name, error)
+    with pytest.raises(type(error)):
+        script.execute()
+    assert script.done[-1] == name
+    assert "stop" not in script.done
+    # The failing stage had recorded its generation: it is not left to look alive.
+    assert script.concluded() == ([(4, "abandoned")] if name == "stage" else [])
+
+
+def test_a_bug_in_the_middle_is_undone_too(script: Script) -> None:
+    script.fail("wait", KeyError("site"))
+    report = script.execute()
+    assert (report.exit_code, report.reasons[0].code) == (10, "bug")
+    assert "KeyError: 'site'" in report.summary
+    assert "Traceback" in report.data["evidence"]["traceback"]
+
+
+def test_an_interrupt_in_the_middle_is_undone(script: Script) -> None:
+    script.fail("wait", KeyboardInterrupt())
+    report = script.execute()
+    assert script.done[-5:] == BACK
+    assert (report.exit_code, report.reasons[0].code) == (130, "interrupted")
+
+
+@pytest.mark.parametrize("name", ["stop", "swap", "start", "wait", "smoke"])
+@pytest.mark.parametrize(
+    "error",
+    [StepFailed("worse", "still"), Unreachable("gone"), KeyboardInterrupt(), KeyError("b")],
+)
+def test_a_way_back_that_fails_is_said_loudly(
+    script: Script, name: str, error: BaseException
+) -> None:
+    script.fail("smoke", BOOM)
+    script.fail(name, error, at=1 if name == "smoke" else 2)
+    report = script.execute()
+    assert (report.verdict, report.exit_code) == ("fail", errors.EXIT_NOT_RESTORED)
+    assert report.summary == "it broke; NOT restored, look at the host now"
+    assert report.data["restored"] is False
+    assert script.concluded() == []
+    assert ("restore", "fail") in [(e.step, e.state) for e in script.session.events]
+
+
+def test_a_unit_that_was_down_stays_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, serving=False)
+    script.fail("wait", BOOM)
+    report = script.execute()
+    assert script.done[-2:] == ["stop", "swap 3"]
+    assert report.exit_code == 10
+    assert report.summary == "it broke; rolled back, the old version is in place"
+
+
+def test_a_restart_that_fails_has_nothing_to_put_back(script: Script) -> None:
+    script.fail("wait", BOOM)
+    report = script.execute(on_failure="report")
+    assert script.done[-1] == "wait"
+    assert (report.exit_code, report.data["restored"]) == (11, None)
+    assert report.summary == "it broke"
+
+
+@pytest.mark.parametrize(("choice", "exit_code"), [("keep", 12), ("restore", 10)])
+def test_health_unproved(script: Script, choice: Any, exit_code: int) -> None:
+    script.run.options = Options(on_inconclusive=choice)
+    script.verdicts = ["inconclusive", "pass"]
+    report = script.execute()
+    assert report.exit_code == exit_code
+    assert ("restore" in [e.step for e in script.session.events]) == (choice == "restore")
+    assert report.data["accept_len"] == 4.0
+    assert "unproved" in report.reasons[0].message
+
+
+def test_a_lost_connection_is_made_again_to_restore(script: Script) -> None:
+    def lose() -> None:
+        script.session.lost = True
+        raise Unreachable("the connection to the host was lost")
+
+    script.faults["wait"] = [lose]
+    # The host takes a while to notice that the old connection, with its lock, is dead.
+    script.session.lock_held_for = 3
+    report = script.execute()
+    assert report.exit_code == 10
+    locks = [params["why"] for op, params in script.session.calls if op == "lock"]
+    assert locks == ["restoring after opsctl deploy"] * 4
+
+
+def test_a_host_that_stays_away_cannot_be_restored(script: Script) -> None:
+    def lose() -> None:
+        script.session.lost = True
+        raise Unreachable("the connection to the host was lost")
+
+    script.faults["wait"] = [lose]
+    script.session.can_reconnect = False
+    assert script.execute().exit_code == errors.EXIT_NOT_RESTORED

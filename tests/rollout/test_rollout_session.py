@@ -1,0 +1,182 @@
+"""The session: one connection made when needed, and what each operation is told."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from rollout_tools import SERVICE, facts
+
+from opsctl.errors import EXIT_USAGE, Unreachable, UsageError
+from opsctl.inventory import Host, SecretRef, Ssh
+from opsctl.rollout import session as module
+from opsctl.rollout.session import Session, whoami
+from opsctl.transport import Remote
+
+KEY = "sk-do-not-print-me"
+
+
+class FakeRemote:
+    where = "nowhere"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[httpx.Request] = []
+
+    def call(self, op: str, **params: Any) -> Any:
+        self.calls.append((op, params))
+        return facts()["unit"] if op.startswith("unit_") else [] if op == "journal" else {}
+
+    def http(self) -> httpx.BaseTransport:
+        def answer(request: httpx.Request) -> httpx.Response:
+            self.requests.append(request)
+            return httpx.Response(200, json={"data": [{"id": "tiny"}]})
+
+        return httpx.MockTransport(answer)
+
+
+class Connector:
+    """Makes a remote at each connect, after so many refusals."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.refusals = refusals
+        self.remotes: list[FakeRemote] = []
+        self.open = 0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Remote]:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unreachable("no route to host")
+        self.remotes.append(FakeRemote())
+        self.open += 1
+        try:
+            yield cast(Remote, self.remotes[-1])
+        finally:
+            self.open -= 1
+
+
+def session(connect: Connector, **differs: Any) -> Session:
+    host = Host(ssh=Ssh(address="a"), services={"serve": SERVICE})
+    return Session(host, host.services["serve"].model_copy(update=differs), connect)
+
+
+def test_the_connection_is_made_at_its_first_use() -> None:
+    connect = Connector()
+    found = session(connect)
+    assert connect.remotes == []
+    found.call("generations")
+    found.call("generations")
+    assert (len(connect.remotes), connect.open) == (1, 1)
+    found.close()
+    assert connect.open == 0
+    found.close()
+
+
+def test_what_the_host_program_is_told() -> None:
+    connect = Connector()
+    found = session(connect)
+    found.inspect(("a.py",), audit=True)
+    found.unit()
+    found.control("stop")
+    found.journal("i1", lines=5, grep="x")
+    (inspect, unit, control, journal) = connect.remotes[0].calls
+    assert inspect[1]["site"] == {
+        "service": "serve",
+        "unit": "serve.service",
+        "python": "/opt/venv/bin/python",
+        "distribution": "sglang",
+        "package": "sglang",
+        "listen": "0.0.0.0",
+        "port": 30001,
+        "state_dir": "/var/lib/opsctl",
+    }
+    assert (inspect[1]["paths"], inspect[1]["audit"]) == (["a.py"], True)
+    assert unit == ("unit_state", {"unit": "serve.service"})
+    assert control == ("unit_control", {"unit": "serve.service", "verb": "stop"})
+    assert (journal[1]["invocation"], journal[1]["lines"], journal[1]["grep"]) == ("i1", 5, "x")
+
+
+def test_a_lost_connection_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    connect = Connector()
+    found = session(connect)
+    found.call("generations")
+    connect.refusals = 3
+    found.reconnect()
+    assert (len(connect.remotes), connect.open) == (2, 1)
+    connect.refusals = 10**9
+    monkeypatch.setattr(module, "RECONNECT_FOR", 0.0)
+    with pytest.raises(Unreachable, match="no route to host"):
+        found.reconnect()
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:30001/v1/models"),
+        ("10.0.0.5", "http://10.0.0.5:30001/v1/models"),
+        ("fd00::5", "http://[fd00::5]:30001/v1/models"),
+    ],
+)
+def test_requests_go_through_the_connection(
+    monkeypatch: pytest.MonkeyPatch, listen: str, url: str
+) -> None:
+    monkeypatch.setenv("SERVE_KEY", KEY)
+    connect = Connector()
+    found = session(connect, listen=listen, api_key=SecretRef(env="SERVE_KEY"))
+    with found.client() as client:
+        assert client.models() == ("tiny",)
+    request = connect.remotes[0].requests[0]
+    assert str(request.url) == url
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(found) + repr(client)
+
+
+def test_an_endpoint_of_its_own_needs_no_connection() -> None:
+    connect = Connector()
+    with session(connect, endpoint="http://gateway:8080").client():
+        pass
+    assert connect.remotes == []
+
+
+def test_a_key_that_is_not_there_is_named_by_its_reference(tmp_path: Path) -> None:
+    found = session(Connector(), api_key=SecretRef(file=tmp_path / "gone"))
+    with pytest.raises(UsageError) as caught, found.client():
+        pass
+    assert caught.value.exit_code == EXIT_USAGE
+    assert caught.value.code == "secret_missing"
+    assert str(tmp_path / "gone") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("variables", "user"),
+    [
+        ({"GITHUB_ACTOR": "octo"}, "octo"),
+        ({"GITLAB_USER_LOGIN": "tanuki"}, "tanuki"),
+        ({}, "tester"),
+    ],
+)
+def test_who_deploys(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], user: str) -> None:
+    for name in ("GITHUB_ACTOR", "GITLAB_USER_LOGIN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(getpass, "getuser", lambda: "tester")
+    assert whoami().partition("@")[0] == user
+
+
+def test_a_uid_without_a_name_deploys_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_ACTOR", "GITLAB_USER_LOGIN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert whoami().partition("@")[0].isdigit()

@@ -12,6 +12,8 @@ from hostside_tools import DISTRIBUTION, PACKAGE, WHEEL, Environment, put_tool, 
 from opsctl.hostside import install
 from opsctl.hostside.errors import HostFault
 
+pytest_plugins = ["hostside_fixtures"]
+
 
 def test_locate_asks_the_services_own_python(env: Environment) -> None:
     found = install.locate(str(env.python), DISTRIBUTION, PACKAGE)

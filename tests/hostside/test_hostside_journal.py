@@ -10,6 +10,8 @@ from hostside_tools import put_tool
 from opsctl.hostside import journal
 from opsctl.hostside.errors import HostFault
 
+pytest_plugins = ["hostside_fixtures"]
+
 
 def journalctl(tools: Path, script: str) -> Path:
     put_tool(tools, "journalctl", f'echo "$@" > {tools}/asked\n{script}')

@@ -15,6 +15,8 @@ from hostside_tools import WHEEL, Environment, sha256
 from opsctl.errors import HostProgramError, LockHeld, Refused, Unreachable
 from opsctl.transport import local
 
+pytest_plugins = ["hostside_fixtures"]
+
 NEW = b"VALUE = 'fixed'\n"
 
 

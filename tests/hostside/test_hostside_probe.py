@@ -13,6 +13,8 @@ from hostside_tools import Environment, put_tool
 
 from opsctl.hostside import probe
 
+pytest_plugins = ["hostside_fixtures"]
+
 
 def own_cgroup() -> str:
     return Path("/proc/self/cgroup").read_text().splitlines()[0].split(":", 2)[-1]

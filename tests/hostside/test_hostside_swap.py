@@ -18,6 +18,8 @@ from opsctl.hostside import swap as module
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.state import write_atomically
 
+pytest_plugins = ["hostside_fixtures"]
+
 NEW = b"VALUE = 'fixed'\n"
 FILES: dict[str, bytes | None] = {"a.py": NEW, "extra/deep/d.py": b"D = 1\n", "sub/c.py": None}
 

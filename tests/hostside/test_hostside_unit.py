@@ -10,6 +10,8 @@ from hostside_tools import put_tool
 from opsctl.hostside import unit
 from opsctl.hostside.errors import HostFault
 
+pytest_plugins = ["hostside_fixtures"]
+
 
 def told(root: Path) -> list[str]:
     return [

@@ -1,3 +1,5 @@
+"""Fixtures of this folder, for `pytest_plugins`: mypy knows only one module called conftest."""
+
 from __future__ import annotations
 
 import os

@@ -115,6 +115,10 @@ def on_host(function: Callable[..., Report | None]) -> Callable[..., None]:
         command = Command(function.__name__, context.obj, json=json)
 
         def work() -> Report | None:
+            if host and host_option and host != host_option:
+                raise errors.UsageError(
+                    f"two hosts are named: {host} and {host_option}", remedy="name one of them"
+                )
             with command.session(host or host_option, service) as session:
                 return function(command, session, **own_values)
 
@@ -164,7 +168,8 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
             service=command.service,
             verdict="error",
             exit_code=errors.EXIT_INTERRUPTED,
-            summary="interrupted; nothing was changed",
+            # A rollout that had changed something gives a report of its own.
+            summary="interrupted" + ("; nothing was changed on the host" if command.host else ""),
         )
     except typer.Exit:
         raise

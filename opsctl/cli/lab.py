@@ -150,7 +150,7 @@ def ssh(
     name: NameArgument = DEFAULT,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND...", help="Run it there.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="Run it there.", show_default=False),
     ] = None,
 ) -> None:
     """Log in to a lab as root, or run a command there: opsctl lab ssh ct200-lab -- uptime."""

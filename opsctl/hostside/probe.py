@@ -89,13 +89,13 @@ def _proc_address(address: str) -> str:
 
 
 def strays(python: str, cgroup: str) -> List[Dict[str, Any]]:
-    """Server processes of this environment outside the unit: left over from a kill, or run by
-    hand. They can hold the port and GPU memory."""
+    """Server processes that no unit accounts for: left over from a kill, or run by hand. They can
+    hold the port and GPU memory. A second SGLang service of the host is not one."""
     prefix = os.path.dirname(python) + os.sep
     found = []
     for pid in _pids():
         words = _argv(pid)
-        if not words or _within(pid, cgroup):
+        if not words or _within(pid, cgroup) or _in_a_service(pid):
             continue
         launched = words[0].startswith(prefix) and any("sglang" in w for w in words[1:])
         # SGLang's children rename themselves, which wipes their arguments.
@@ -155,6 +155,14 @@ def _argv(pid: int) -> List[str]:
 
 def _command(pid: int) -> str:
     return " ".join(_argv(pid))[:200]
+
+
+def _in_a_service(pid: int) -> bool:
+    """Whether systemd runs it as (part of) a system service; a login session's does not count."""
+    parts = [
+        part for line in _text("/proc/%d/cgroup" % pid).splitlines() for part in line.split("/")
+    ]
+    return any(part.endswith(".service") for part in parts) and "user.slice" not in parts
 
 
 def _within(pid: int, cgroup: str) -> bool:

@@ -118,7 +118,7 @@ def test_an_interrupt_exits_130(
     monkeypatch.setattr(commands, "doctor", fail_with(error))
     done = invoke("doctor")
     assert done.exit_code == 130
-    assert done.stderr == "error: interrupted; nothing was changed\n"
+    assert done.stderr == "error: interrupted; nothing was changed on the host\n"
     report = one_object(invoke("doctor", "--json").stdout)
     assert (report["exit_code"], report["verdict"]) == (130, "error")
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -184,9 +185,19 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
     command.terminal.close()
     if report is None:
         return
-    if command.json:
-        report = report.model_copy(update={"events": tuple(command.events)})
-        sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
-    else:
-        show(report, sys.stdout, sys.stderr)
+    _print(command, report)
     raise typer.Exit(report.exit_code)
+
+
+def _print(command: Command, report: Report) -> None:
+    """The report, to whoever still reads: the exit status must get out in any case."""
+    try:
+        if command.json:
+            report = report.model_copy(update={"events": tuple(command.events)})
+            sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
+        else:
+            show(report, sys.stdout, sys.stderr)
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError, SystemExit):
+        # At its end Python would flush what is left, fail again and exit with 120.
+        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
 
+_INTERRUPTED = "interrupted"
+
 
 def execute(run: Run, playbook: Playbook) -> Report:
     """Every step, and on a failure the way back. A `Refused` before any change is raised.
@@ -23,27 +26,19 @@ def execute(run: Run, playbook: Playbook) -> Report:
         OpsctlError: nothing was changed on the host, and why.
     """
     began = time.time()
-    failure: StepFailed | None = None
-    interrupted = False
+    failure: StepFailed | None
     try:
-        for name in playbook.steps:
-            _step(run, name, steps.STEPS[name])
-        if run.options.on_inconclusive == "restore" and _inconclusive(run):
-            assert run.smoke is not None
-            failure = StepFailed("inconclusive", "; ".join(run.smoke.reasons))
-    except StepFailed as failed:
-        failure = failed
-    except errors.OpsctlError as error:
+        failure = _forward(run, playbook)
+    except Exception as error:
         if not run.touched:
-            _abandon(run, error.message)
+            _abandon(run, error.message if isinstance(error, errors.OpsctlError) else repr(error))
             raise
-        failure = StepFailed(error.code, error.message, remedy=error.remedy)
+        failure = _failure_of(error)
     except KeyboardInterrupt:
         if not run.touched:
             _abandon(run, "interrupted")
             raise
-        interrupted = True
-        failure = StepFailed("interrupted", "interrupted by the operator")
+        failure = StepFailed(_INTERRUPTED, "interrupted by the operator")
     finally:
         run.close_watch()
     if failure is None:
@@ -51,7 +46,32 @@ def execute(run: Run, playbook: Playbook) -> Report:
     restored: bool | None = None
     if playbook.on_failure == "restore":
         restored = _restore(run, failure)
+    interrupted = failure.code == _INTERRUPTED
     return _failed(run, began, failure, restored=restored, interrupted=interrupted)
+
+
+def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
+    try:
+        for name in playbook.steps:
+            _step(run, name, steps.STEPS[name])
+    except StepFailed as failed:
+        return failed
+    if run.options.on_inconclusive == "restore" and _inconclusive(run):
+        assert run.smoke is not None
+        return StepFailed("inconclusive", "; ".join(run.smoke.reasons))
+    return None
+
+
+def _failure_of(error: Exception) -> StepFailed:
+    """A bug of ours, too, must not leave the host stopped or half changed."""
+    if isinstance(error, errors.OpsctlError):
+        return StepFailed(error.code, error.message, remedy=error.remedy)
+    return StepFailed(
+        "bug",
+        f"a bug in opsctl: {type(error).__name__}: {error}",
+        remedy="report it with the traceback, which is in the evidence of --json",
+        evidence={"traceback": "".join(traceback.format_exception(error))},
+    )
 
 
 def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
@@ -103,8 +123,11 @@ def _restore(run: Run, failure: StepFailed) -> bool:
                 status="rolled_back",
                 verdict={"verdict": "fail", "code": failure.code, "reasons": [failure.message]},
             )
-    except (StepFailed, errors.OpsctlError) as error:
-        emit(Event("restore", "fail", error.message))
+    except StepFailed as failed:
+        emit(Event("restore", "fail", failed.message))
+        return False
+    except Exception as error:
+        emit(Event("restore", "fail", _failure_of(error).message))
         return False
     except KeyboardInterrupt:
         emit(Event("restore", "fail", "interrupted again: the way back is not finished"))

@@ -14,7 +14,7 @@ from . import install as installed
 from . import journal, probe, unit
 from .errors import HostFault
 from .state import Lock, Record, State, lock_holder
-from .swap import Files, stage, swap
+from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
 
@@ -127,6 +127,11 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
     return swap(state, _install(site), number)
 
 
+def check_swap(site: Site, number: int) -> None:
+    """Whether a swap to `number` could be made; changes nothing and needs no lock."""
+    examine(_state(site), _install(site), number)
+
+
 def conclude(
     site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
 ) -> None:
@@ -159,6 +164,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "unlock": unlock,
     "stage": stage_generation,
     "swap": swap_generation,
+    "check_swap": check_swap,
     "conclude": conclude,
     "record_load": record_load,
     "generations": generations,

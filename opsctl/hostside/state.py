@@ -53,9 +53,11 @@ def write_atomically(
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # a full disk says which
         raise
     sync_folder(folder)
 

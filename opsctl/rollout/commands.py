@@ -78,7 +78,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
         return _report(
             session,
             "rollback",
-            f"nothing to do: the last deploy was rolled back already, generation {current} is "
+            f"nothing to do: the last deploy is not on disk, generation {current} is "
             "in place (name a generation to go further back)",
             generation=current,
         )
@@ -164,8 +164,12 @@ def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None
         return None if wanted == current["number"] else wanted
     # A rollback after a failed deploy must not go one release too far.
     last = recorded[max(recorded)]
-    if last["status"] == "rolled_back" and last["predecessor"] == current["number"]:
-        return None
+    if last["predecessor"] == current["number"]:
+        if last["status"] == "rolled_back":
+            return None
+        if last["status"] == "staged":  # a deploy that was cut off before its swap
+            active = Unit.from_show(facts["unit"]).active
+            return None if active else int(current["number"])
     if current["predecessor"] is None:
         raise Refused(
             f"generation {current['number']} is what was found on the host: nothing is older",

@@ -206,7 +206,7 @@ def _disk(facts: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif free < MIN_FREE_BYTES:
             yield Finding(
-                f"disk_{name}",
+                f"space_{name}",
                 "fail",
                 f"{free >> 20} MiB free at {disk['path']}, below {MIN_FREE_BYTES >> 20}",
                 "free some space on that file system",

@@ -116,13 +116,6 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             run.options = replace(run.options, budget=None, stall=None)
             for name in ("start", "wait", "smoke"):
                 _step(run, name, steps.STEPS[name])
-        if failed_target is not None and failed_target != run.origin:
-            run.session.call(
-                "conclude",
-                number=failed_target,
-                status="rolled_back",
-                verdict={"verdict": "fail", "code": failure.code, "reasons": [failure.message]},
-            )
     except StepFailed as failed:
         emit(Event("restore", "fail", failed.message))
         return False
@@ -135,10 +128,22 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     finally:
         run.close_watch()
         run.target, run.smoke, run.ready = failed_target, smoke, ready
+    _note_rolled_back(run, failure)
     generation = f"generation {run.origin}" if run.origin is not None else "the old version"
     state = "serves again" if serving else "is in place; the unit was down before and stays so"
     emit(Event("restore", "ok", f"{generation} {state}"))
     return True
+
+
+def _note_rolled_back(run: Run, failure: StepFailed) -> None:
+    """A record that cannot be written, on a full disk say, makes no difference to what serves."""
+    if run.target is None or run.target == run.origin:
+        return
+    verdict = {"verdict": "fail", "code": failure.code, "reasons": [failure.message]}
+    try:
+        run.session.call("conclude", number=run.target, status="rolled_back", verdict=verdict)
+    except errors.OpsctlError as error:
+        run.session.emit(Event("restore", "warn", f"not recorded: {error.message}"))
 
 
 def _reach_again(run: Run) -> None:

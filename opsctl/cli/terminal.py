@@ -42,7 +42,14 @@ def _console(stream: TextIO) -> Console:
 def _escape(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(plain(text))
+
+
+def plain(text: str) -> str:
+    """Without control sequences: what a host or another operator says is not for our terminal."""
+    from opsctl.journal.text import clean
+
+    return clean(text)
 
 
 class Terminal:

@@ -8,6 +8,7 @@ the file `swap` in the state folder tells a mixture apart from a whole version e
 from __future__ import annotations
 
 import base64
+import contextlib
 import glob
 import json
 import os
@@ -193,6 +194,7 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     changed = []
     for path, digest in sorted(wanted.items()):
         if _hash_on_disk(package_dir, path) != digest:
+            _keep(state, package_dir, path)
             if digest is None:
                 os.unlink(_full(package_dir, path))
             else:
@@ -219,6 +221,14 @@ def _mixed(under_way: Optional[Record]) -> List[int]:
     if under_way is None:
         return []
     return list(under_way.get("mixed") or [under_way["to"]])
+
+
+def _keep(state: State, package_dir: str, path: str) -> None:
+    """What was edited by hand since the last swap is nowhere else. No reason to fail, though."""
+    data = installed.read_bytes(_full(package_dir, path))
+    if data is not None and not state.has(installed.sha256(data)):
+        with contextlib.suppress(OSError):
+            state.put(data)
 
 
 def _put(package_dir: str, path: str, data: bytes) -> None:

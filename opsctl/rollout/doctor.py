@@ -271,6 +271,10 @@ def _state(facts: Mapping[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield Finding("lock", "ok", "free")
+    if facts["state_fault"]:
+        fault = facts["state_fault"]
+        yield Finding("state", "fail", fault["message"], fault["remedy"])
+        return
     if facts["swap"]:
         swap = facts["swap"]
         yield Finding(

@@ -28,7 +28,7 @@ _SPACE = ("space_state", "space_package")
 # What stands in the way of a deploy need not stand in the way of getting out of one.
 _IGNORED = {
     "deploy": frozenset[str](),
-    "restart": frozenset({"patch_set", "arguments", "record", "install", *_SPACE}),
+    "restart": frozenset({"patch_set", "arguments", "record", "install", "state", *_SPACE}),
     "rollback": frozenset({"patch_set", "arguments", "record", "swap", *_SPACE}),
 }
 

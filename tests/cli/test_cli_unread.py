@@ -57,3 +57,10 @@ def test_only_another_ctrl_c_ends_the_way_back(monkeypatch: pytest.MonkeyPatch) 
     cli._interrupt(signal.SIGTERM, None)  # what GitHub's runner sends next
     with pytest.raises(KeyboardInterrupt):
         cli._interrupt(signal.SIGINT, None)
+
+
+def test_what_others_say_does_not_reach_the_terminal_as_commands() -> None:
+    stream = io.StringIO()
+    Terminal(stream)(Event("lock", "fail", "evil \x1b]0;pwn\x07\x1b[31m[red] [/] [/nope]\x9b2J"))
+    assert not set("\x1b\x07\x9b\r") & set(stream.getvalue())
+    assert "[red] [/] [/nope]" in stream.getvalue()

@@ -399,6 +399,13 @@ def test_what_is_in_place_needs_no_write(env: Environment, monkeypatch: pytest.M
     assert env.tree() == WHEEL
 
 
+def test_a_hand_edit_that_a_rollback_replaces_is_kept(env: Environment) -> None:
+    env.deploy({"a.py": NEW})
+    (env.package_dir / "a.py").write_bytes(b"VALUE = 'by hand'\n")
+    env.swap(0)
+    assert env.state.get(sha256(b"VALUE = 'by hand'\n"))
+
+
 def test_a_write_that_does_not_stay_is_noticed(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 from . import install as installed
 from . import journal, probe, unit
 from .errors import HostFault
-from .state import Lock, Record, State, lock_holder
+from .state import Lock, Record, State, end_holder, lock_holder
 from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
@@ -102,9 +102,17 @@ def read(
     }
 
 
-def lock(site: Site, who: str, why: str) -> None:
-    """Take the lock, or fail with `lock_held` and the holder's name."""
-    _LOCK.take(_state(site), {"who": who, "why": why})
+def lock(site: Site, who: str, why: str, token: str = "") -> None:
+    """Take the lock, or fail with `lock_held` and the holder's name.
+
+    A holder with the same `token` is this client's own program of a connection that was lost:
+    sshd may keep it for hours. It is ended first.
+    """
+    state = _state(site)
+    holder = {"who": who, "why": why, "token": token}
+    if token:
+        end_holder(state, token)
+    _LOCK.take(state, holder)
 
 
 def unlock() -> None:

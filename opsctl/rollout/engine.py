@@ -14,7 +14,6 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
-from opsctl.rollout.session import whoami
 
 _INTERRUPTED = "interrupted"
 
@@ -153,7 +152,7 @@ def _reach_again(run: Run) -> None:
     except errors.Unreachable:
         run.session.emit(Event("reconnect", "start"))
         run.session.reconnect()
-        run.session.call("lock", who=whoami(), why=f"restoring after opsctl {run.command}")
+        run.session.lock(f"restoring after opsctl {run.command}")
         run.session.emit(Event("reconnect", "ok"))
 
 

@@ -59,7 +59,7 @@ def preflight(run: Run) -> str:
 
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
-    run.session.call("lock", who=whoami(), why=why)
+    run.session.lock(why)
     return "one change of this service at a time"
 
 

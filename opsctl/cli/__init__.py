@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import signal
+import sys
+import time
 from types import FrameType
+
+# One press or one cancelled job often sends several signals at once, seconds apart at most.
+_ONE_PRESS = 1.0
+
+_interrupted_at: float | None = None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    """The first signal interrupts. After it the way back is under way, which only another
+    Ctrl-C may end: CI sends SIGTERM some seconds after its SIGINT, to all of a group."""
+    global _interrupted_at  # noqa: PLW0603 - a signal handler has no other place
+    now = time.monotonic()
+    before, again = _interrupted_at, number == signal.SIGINT
+    if before is not None and (not again or now - before < _ONE_PRESS):
+        return
+    _interrupted_at = now
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """The console script. A cancelled CI job sends SIGTERM, which is an interrupt too."""
+    """The console script. SIGTERM of a cancelled CI job and SIGHUP of a closed laptop interrupt
+    as Ctrl-C does."""
     from opsctl.cli.app import app
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    app()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and `&` in a script set it
+            signal.signal(number, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a message in a locale that cannot print it
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except BrokenPipeError:  # `opsctl logs | head`
+        with contextlib.suppress(OSError):
+            sys.stderr.close()
+        sys.exit(0)

@@ -197,6 +197,7 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
 
 
 def _print(command: Command, report: Report) -> None:
+    """The report, to whoever still reads: the exit status must get out in any case."""
     try:
         if command.json:
             report = report.model_copy(update={"events": tuple(command.events)})
@@ -204,10 +205,10 @@ def _print(command: Command, report: Report) -> None:
         else:
             show(report, sys.stdout, sys.stderr)
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich makes the second of the first
+    except (OSError, ValueError, AttributeError, SystemExit):  # rich makes the last of the first
         _silence()
 
 
 def _silence() -> None:
-    """Nobody reads stdout any more; the exit status still says how it ended."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """Nobody reads any more. At its end Python would flush what is left and exit with 120."""
+    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115

@@ -10,6 +10,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, on_host
+from opsctl.cli.terminal import plain
 from opsctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def doctor(command: Command, session: Any, patches: opt.PatchesOption = None) ->
     report = commands.doctor(session, command.patches(patches))
     if not command.json:
         for finding in report.data["findings"]:
-            sys.stdout.write(f"{finding['status']:<5} {finding['name']:<14} {finding['message']}\n")
+            line = f"{finding['status']:<5} {finding['name']:<14} {finding['message']}"
+            sys.stdout.write(plain(line) + "\n")
     return report
 
 
@@ -126,7 +128,7 @@ def metrics(command: Command, session: Any) -> Report:
 
 def _table(rows: list[tuple[str, str]]) -> None:
     for name, value in rows:
-        sys.stdout.write(f"{name:<16} {value}\n")
+        sys.stdout.write(f"{name:<16} {plain(value)}\n")
 
 
 def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -143,6 +145,7 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
         ("invocation", unit["invocation"]),
         ("version", str(data["version"])),
         ("patch set", f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"),
+        *[("trouble", text) for text in data["trouble"]],
         ("http", data["http"]),
         ("lock", f"{lock['who']}: {lock['why']}" if lock else "free"),
         ("last loads", " ".join(duration(s) for s in data["last_loads_s"]) or "none recorded"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -107,7 +108,8 @@ def _describe(made: Plan, host: str, service: str) -> None:
     if not made.noop:
         loads = " ".join(duration(s) for s in made.facts["loads"][-3:])
         lines.append("  restart needed" + (f"; last loads took {loads}" if loads else ""))
-    sys.stderr.write("\n".join(lines) + "\n")
+    with contextlib.suppress(OSError, ValueError):  # unread, it is no reason to stop
+        sys.stderr.write("\n".join(lines) + "\n")
 
 
 def restart(

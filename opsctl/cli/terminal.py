@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,6 +27,10 @@ _VERDICT = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 # what users of such tools complain about.
 _LINE_EVERY = 15.0
 
+# The reader of a pipe left, the terminal hung up, the disk under a log is full, or the stream
+# was closed. Of a broken pipe rich makes a SystemExit.
+_UNREAD = (OSError, ValueError, SystemExit)
+
 
 def _console(stream: TextIO) -> Console:
     from rich.console import Console  # 65 ms of CPU, which --help need not pay
@@ -37,7 +42,14 @@ def _console(stream: TextIO) -> Console:
 def _escape(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(plain(text))
+
+
+def plain(text: str) -> str:
+    """Without control sequences: what a host or another operator says is not for our terminal."""
+    from opsctl.journal.text import clean
+
+    return clean(text)
 
 
 class Terminal:
@@ -53,8 +65,16 @@ class Terminal:
         self._line = ""
 
     def __call__(self, event: Event) -> None:
+        """Never raises: a rollout must not end half-way because nobody reads any more."""
         if self._quiet:
             return
+        try:
+            self._show(event)
+        except _UNREAD:
+            self._quiet = True
+            self._bar = self._task = None
+
+    def _show(self, event: Event) -> None:
         if event.state == "progress":
             self._progress(event)
             return
@@ -68,7 +88,8 @@ class Terminal:
     def close(self) -> None:
         """End the bar, so that the next line stands by itself."""
         if self._bar is not None:
-            self._bar.stop()
+            with contextlib.suppress(*_UNREAD):
+                self._bar.stop()
             self._bar = self._task = None
 
     def _progress(self, event: Event) -> None:

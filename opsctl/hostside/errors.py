@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Dict
+
 
 class HostFault(Exception):
     """`code` is stable and snake_case; `remedy` says what an operator does about it."""
@@ -11,3 +13,6 @@ class HostFault(Exception):
         self.code = code
         self.message = message
         self.remedy = remedy
+
+    def to_json(self) -> Dict[str, str]:
+        return {"code": self.code, "message": self.message, "remedy": self.remedy}

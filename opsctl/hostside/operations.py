@@ -7,14 +7,15 @@ port, state_dir}.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 from typing import Any, Callable, Dict, List, Optional
 
 from . import install as installed
 from . import journal, probe, unit
 from .errors import HostFault
-from .state import Lock, Record, State, lock_holder
-from .swap import Files, stage, swap
+from .state import Lock, Record, State, end_holder, lock_holder
+from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
 
@@ -40,7 +41,8 @@ def _install(site: Site) -> Dict[str, Any]:
 def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
     """Everything that a plan, a preflight or a doctor wants to know, in one round trip.
 
-    The part that can fail by itself does so in place: `install` is then {"fault": …}.
+    The parts that can fail by themselves do so in place: `install` is then {"fault": …}, and
+    `state_fault` says what is wrong with the state folder.
     """
     state = _state(site)
     properties = unit.show(site["unit"])
@@ -52,18 +54,12 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
         "strays": probe.strays(site["python"], cgroup),
         "gpu": probe.gpu_processes(cgroup),
         "disk": {"state": probe.disk_free(site["state_dir"])},
-        "lock": lock_holder(state),
-        "generation": state.current(),
-        "swap": state.swap_under_way(),
-        "generations": state.numbers(),
-        "loads": state.loads(),
+        **_recorded(state),
     }
     try:
         install = _install(site)
     except HostFault as fault:
-        facts["install"] = {
-            "fault": {"code": fault.code, "message": fault.message, "remedy": fault.remedy}
-        }
+        facts["install"] = {"fault": fault.to_json()}
         return facts
     record = installed.record_hashes(install["record"])
     named = set(paths)
@@ -78,6 +74,17 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
     facts["install"] = install
     facts["disk"]["package"] = probe.disk_free(install["package_dir"])
     return facts
+
+
+def _recorded(state: State) -> Dict[str, Any]:
+    """What the state folder says. Damaged, it says so, and the rest can be looked at still."""
+    facts: Dict[str, Any] = {"generation": None, "swap": None, "state_fault": None}
+    try:
+        facts["swap"] = state.swap_under_way()
+        facts["generation"] = state.current()
+    except HostFault as fault:
+        facts["state_fault"] = fault.to_json()
+    return dict(facts, lock=lock_holder(state), generations=state.numbers(), loads=state.loads())
 
 
 def read(
@@ -95,9 +102,17 @@ def read(
     }
 
 
-def lock(site: Site, who: str, why: str) -> None:
-    """Take the lock, or fail with `lock_held` and the holder's name."""
-    _LOCK.take(_state(site), {"who": who, "why": why})
+def lock(site: Site, who: str, why: str, token: str = "") -> None:
+    """Take the lock, or fail with `lock_held` and the holder's name.
+
+    A holder with the same `token` is this client's own program of a connection that was lost:
+    sshd may keep it for hours. It is ended first.
+    """
+    state = _state(site)
+    holder = {"who": who, "why": why, "token": token}
+    if token:
+        end_holder(state, token)
+    _LOCK.take(state, holder)
 
 
 def unlock() -> None:
@@ -127,6 +142,11 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
     return swap(state, _install(site), number)
 
 
+def check_swap(site: Site, number: int) -> None:
+    """Whether a swap to `number` could be made; changes nothing and needs no lock."""
+    examine(_state(site), _install(site), number)
+
+
 def conclude(
     site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
 ) -> None:
@@ -147,9 +167,13 @@ def record_load(site: Site, seconds: float) -> None:
 
 
 def generations(site: Site) -> List[Record]:
-    """Every recorded generation, oldest first."""
+    """Every recorded generation that can be read, oldest first."""
     state = _state(site)
-    return [state.generation(number) for number in state.numbers()]
+    found = []
+    for number in state.numbers():
+        with contextlib.suppress(HostFault):
+            found.append(state.generation(number))
+    return found
 
 
 OPERATIONS: Dict[str, Callable[..., Any]] = {
@@ -159,6 +183,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "unlock": unlock,
     "stage": stage_generation,
     "swap": swap_generation,
+    "check_swap": check_swap,
     "conclude": conclude,
     "record_load": record_load,
     "generations": generations,

@@ -19,16 +19,20 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import re
+import signal
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from .errors import HostFault
 from .install import read_bytes, sha256
 
 Record = Dict[str, Any]
+
+_GENERATION = ("number", "predecessor", "status", "set", "files", "version", "package_dir")
 
 _SERVICE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")
 
@@ -53,9 +57,11 @@ def write_atomically(
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # a full disk says which
         raise
     sync_folder(folder)
 
@@ -101,12 +107,19 @@ class State:
                 "there is no generation %d; recorded: %s" % (number, known),
                 "choose one of those",
             )
-        record: Record = json.loads(data)
-        return record
+        return _record(data, self.path("generations", "%d.json" % number), _GENERATION)
 
     def current(self) -> Optional[Record]:
         data = read_bytes(self.path("current"))
-        return None if data is None else self.generation(int(data))
+        if data is None:
+            return None
+        try:
+            number = int(data)
+        except ValueError:
+            raise _damaged(self.path("current"), "it names no generation") from None
+        if number not in self.numbers():
+            raise _damaged(self.path("current"), "there is no generation %d" % number)
+        return self.generation(number)
 
     def set_current(self, number: int) -> None:
         write_atomically(self.path("current"), b"%d\n" % number)
@@ -117,7 +130,9 @@ class State:
 
     def swap_under_way(self) -> Optional[Record]:
         data = read_bytes(self.path("swap"))
-        return None if data is None else json.loads(data)
+        if data is None:
+            return None
+        return _record(data, self.path("swap"), ("from", "to"))
 
     # -- contents ----------------------------------------------------------------------
 
@@ -153,10 +168,31 @@ class State:
         seconds = []
         for line in data.decode("utf-8", "replace").splitlines()[-last:]:
             try:
-                seconds.append(float(json.loads(line)["seconds"]))
+                figure = float(json.loads(line)["seconds"])
             except (ValueError, KeyError, TypeError):
                 continue  # a torn line of a crash costs one figure, no more
+            if math.isfinite(figure):
+                seconds.append(figure)
         return seconds
+
+
+def _record(data: bytes, path: str, keys: Sequence[str]) -> Record:
+    try:
+        record = json.loads(data)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
+    if not isinstance(record, dict) or any(key not in record for key in keys):
+        raise _damaged(path, "it lacks what opsctl writes")
+    return record
+
+
+def _damaged(path: str, why: str) -> HostFault:
+    return HostFault(
+        "state_damaged",
+        "%s is damaged: %s" % (path, why),
+        "bring the file back from a backup; without one, move %s away, reinstall the distribution "
+        "(pip install --force-reinstall --no-deps) and deploy again" % os.path.dirname(path),
+    )
 
 
 class Lock:
@@ -217,12 +253,26 @@ def lock_holder(state: State) -> Optional[Record]:
     except OSError:
         text = os.pread(descriptor, 65536, 0)
         try:
-            holder: Record = json.loads(text)
-            return holder
+            holder = json.loads(text)
         except ValueError:
-            return {"who": "somebody", "why": "unknown", "since": None}
+            holder = None
+        if isinstance(holder, dict):
+            return holder
+        return {"who": "somebody", "why": "unknown", "since": None}
     finally:
         os.close(descriptor)
+
+
+def end_holder(state: State, token: str, patience: float = 5.0) -> None:
+    """Kill the program that holds the lock with this token, and see the lock free."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        holder = lock_holder(state)
+        if holder is None or holder.get("token") != token or holder.get("pid") == os.getpid():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(holder["pid"]), signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def describe_holder(holder: Optional[Record]) -> str:

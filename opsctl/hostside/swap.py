@@ -8,12 +8,13 @@ the file `swap` in the state folder tells a mixture apart from a whole version e
 from __future__ import annotations
 
 import base64
+import contextlib
 import glob
 import json
 import os
 import stat
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from . import install as installed
 from .errors import HostFault
@@ -145,11 +146,13 @@ def contents_of(source: Record, target: Record) -> Dict[str, Optional[str]]:
     return wanted
 
 
-def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
-    """Make the disk generation `number`. Running it again after a cut finishes the job."""
+def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Optional[str]]:
+    """path -> sha256 that the disk must hold for generation `number`, None for no file.
+
+    Raises:
+        HostFault: the swap cannot be made: another version is installed, a content is lost.
+    """
     target = state.generation(number)
-    under_way = state.swap_under_way()
-    source = state.current() or target
     if target["version"] != install["version"]:
         raise HostFault(
             "version_changed",
@@ -157,18 +160,41 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
             % (number, target["version"], install["version"]),
             "deploy a set for that version, or reinstall %s" % target["version"],
         )
+    wanted = contents_of(state.current() or target, target)
+    for cut in _mixed(state.swap_under_way()):
+        wanted = {**contents_of(state.generation(cut), target), **wanted}
+    for path in _differing(install["package_dir"], wanted):
+        digest = wanted[path]
+        if digest is not None:
+            state.get(digest)
+    return wanted
+
+
+def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
+    """Make the disk generation `number`. Running it again after a cut finishes the job."""
+    wanted = examine(state, install, number)
     package_dir = install["package_dir"]
-    wanted = contents_of(source, target)
-    if under_way:
-        wanted = {**contents_of(state.generation(under_way["to"]), target), **wanted}
-    for path, digest in wanted.items():
-        if _hash_on_disk(package_dir, path) != digest and digest is not None:
-            state.get(digest)  # raises before anything was written, as a bad path does
-    intent = {"from": source["number"], "to": number, "time": time.time()}
+    under_way = state.swap_under_way()
+    current = state.current()
+    if (
+        current is not None
+        and current["number"] == number
+        and under_way is None
+        and not _differing(package_dir, wanted)
+    ):
+        return {"changed": [], "verified": len(wanted)}  # a full disk does not hinder this
+    intent = {
+        "from": current["number"] if current is not None else number,
+        "to": number,
+        # Cut off again, the files may be of all of these, not only of the last.
+        "mixed": sorted({*_mixed(under_way), number}),
+        "time": time.time(),
+    }
     write_atomically(state.path("swap"), json.dumps(intent).encode())
     changed = []
     for path, digest in sorted(wanted.items()):
         if _hash_on_disk(package_dir, path) != digest:
+            _keep(state, package_dir, path)
             if digest is None:
                 os.unlink(_full(package_dir, path))
             else:
@@ -177,13 +203,32 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         if digest is None:
             _tidy(package_dir, path)
         _drop_bytecode(_full(package_dir, path))
-    wrong = [p for p, d in wanted.items() if _hash_on_disk(package_dir, p) != d]
+    wrong = _differing(package_dir, wanted)
     if wrong:
         raise HostFault("swap_unverified", "after the swap these differ: %s" % ", ".join(wrong))
     state.set_current(number)
     os.unlink(state.path("swap"))
     sync_folder(state.root)
     return {"changed": changed, "verified": len(wanted)}
+
+
+def _differing(package_dir: str, wanted: Dict[str, Optional[str]]) -> List[str]:
+    return [p for p, d in wanted.items() if _hash_on_disk(package_dir, p) != d]
+
+
+def _mixed(under_way: Optional[Record]) -> List[int]:
+    """The generations whose files a swap that was cut off may have left on disk."""
+    if under_way is None:
+        return []
+    return list(under_way.get("mixed") or [under_way["to"]])
+
+
+def _keep(state: State, package_dir: str, path: str) -> None:
+    """What was edited by hand since the last swap is nowhere else. No reason to fail, though."""
+    data = installed.read_bytes(_full(package_dir, path))
+    if data is not None and not state.has(installed.sha256(data)):
+        with contextlib.suppress(OSError):
+            state.put(data)
 
 
 def _put(package_dir: str, path: str, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report
 from opsctl.rollout import doctor as doctor_checks
 from opsctl.rollout import engine, playbook
-from opsctl.rollout.plan import Plan, find_patchset, make_plan
+from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
 from opsctl.rollout.prove import acceptance_since, emit_notes, prove, summary
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
@@ -32,8 +33,11 @@ def plan(session: Session, patches: Path, name: str | None = None) -> Plan:
 
 
 def nothing_to_do(made: Plan) -> bool:
-    """The host has the set already, and its unit runs."""
-    return made.noop and Unit.from_show(made.facts["unit"]).active
+    """The host has the set already, its unit runs, and no rollout of it is under way or cut off."""
+    generation = made.facts["generation"]
+    settled = generation is None or generation["status"] != "staged"
+    active = Unit.from_show(made.facts["unit"]).active
+    return made.noop and active and settled and not made.facts["lock"]
 
 
 def plan_report(session: Session, made: Plan) -> Report:
@@ -48,16 +52,32 @@ def plan_report(session: Session, made: Plan) -> Report:
 def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Report:
     """Carry out `made`. A host that has the set already and serves is left alone."""
     if nothing_to_do(made):
-        generation = made.facts["generation"]
-        return _report(
-            session,
-            "deploy",
-            f"nothing to do: the host has {made.patchset.label}",
-            generation=generation["number"] if generation else None,
-            data={"plan": made.to_json(), "noop": True},
-        )
+        return _nothing_done(session, made)
     run = Run("deploy", session, options, patches, plan=made)
     return engine.execute(run, _playbook("deploy", patches))
+
+
+def _nothing_done(session: Session, made: Plan) -> Report:
+    generation = made.facts["generation"]
+    report = _report(
+        session,
+        "deploy",
+        f"nothing to do: the host has {made.patchset.label}",
+        generation=generation["number"] if generation else None,
+        data={"plan": made.to_json(), "noop": True},
+    )
+    if generation is None or generation["status"] != "unconfirmed":
+        return report
+    text = f"{report.summary}, but its health is unproved"
+    remedy = f"opsctl smoke {session.host.name}, or opsctl restart {session.host.name}"
+    return report.model_copy(
+        update={
+            "verdict": "inconclusive",
+            "exit_code": errors.EXIT_INCONCLUSIVE,
+            "summary": text,
+            "reasons": (Reason(code="unconfirmed", message=text, remedy=remedy),),
+        }
+    )
 
 
 def restart(session: Session, patches: Path, options: Options) -> Report:
@@ -72,13 +92,14 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
         Refused: there is no such generation, or nothing to return to.
     """
     facts = session.inspect()
+    require_state(facts)
     target = _rollback_target(session, facts, options.generation)
     if target is None:
         current = facts["generation"]["number"]
         return _report(
             session,
             "rollback",
-            f"nothing to do: the last deploy was rolled back already, generation {current} is "
+            f"nothing to do: the last deploy is not on disk, generation {current} is "
             "in place (name a generation to go further back)",
             generation=current,
         )
@@ -164,8 +185,12 @@ def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None
         return None if wanted == current["number"] else wanted
     # A rollback after a failed deploy must not go one release too far.
     last = recorded[max(recorded)]
-    if last["status"] == "rolled_back" and last["predecessor"] == current["number"]:
-        return None
+    if last["predecessor"] == current["number"]:
+        if last["status"] == "rolled_back":
+            return None
+        if last["status"] == "staged":  # a deploy that was cut off before its swap
+            active = Unit.from_show(facts.get("unit", {})).active
+            return None if active else int(current["number"])
     if current["predecessor"] is None:
         raise Refused(
             f"generation {current['number']} is what was found on the host: nothing is older",
@@ -255,13 +280,14 @@ def status(session: Session) -> Report:
     label = f"{what['name']} {what['version']}" if what else "no patch set"
     number = generation["number"] if generation else None
     place = f"generation {number}, " if number is not None else ""
+    trouble = _trouble(facts)
     return Report(
         command="status",
         host=session.host.name,
         service=session.service.name,
         verdict="pass",
         exit_code=errors.EXIT_OK,
-        summary=f"{unit.name} is {unit.state}, {place}{label}, {answer}",
+        summary="; ".join([f"{unit.name} is {unit.state}, {place}{label}, {answer}", *trouble]),
         generation=number,
         data={
             "unit": {
@@ -277,6 +303,7 @@ def status(session: Session) -> Report:
             "set": what,
             "lock": facts["lock"],
             "swap": facts["swap"],
+            "trouble": trouble,
             "last_loads_s": facts["loads"],
             "models": list(models),
             "http": answer,
@@ -286,6 +313,25 @@ def status(session: Session) -> Report:
             ],
         },
     )
+
+
+def _trouble(facts: Mapping[str, Any]) -> list[str]:
+    """Why the disk is not, or may not be, what the recorded generation says."""
+    fault = facts.get("state_fault")
+    if fault:
+        return [str(fault["message"])]
+    if facts["swap"]:
+        swap = facts["swap"]
+        return [
+            f"a swap from generation {swap['from']} to {swap['to']} was cut off: the files may be "
+            "a mixture, and opsctl rollback finishes it"
+        ]
+    recorded = facts["generation"]["files"] if facts["generation"] else {}
+    now = facts["install"].get("files", {})
+    other = [p for p, f in recorded.items() if p in now and now[p]["sha256"] != f["sha256"]]
+    if not other:
+        return []
+    return [f"the files on disk are not this generation's: {', '.join(sorted(other))}"]
 
 
 def _models(session: Session, unit: Unit) -> tuple[tuple[str, ...], str]:

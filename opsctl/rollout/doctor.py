@@ -208,7 +208,7 @@ def _disk(facts: Mapping[str, Any]) -> Iterator[Finding]:
             )
         elif free < MIN_FREE_BYTES:
             yield Finding(
-                f"disk_{name}",
+                f"space_{name}",
                 "fail",
                 f"{free >> 20} MiB free at {disk['path']}, below {MIN_FREE_BYTES >> 20}",
                 "free some space on that file system",
@@ -279,6 +279,10 @@ def _state(facts: Mapping[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield Finding("lock", "ok", "free")
+    fault = facts.get("state_fault")
+    if fault:
+        yield Finding("state", "fail", fault["message"], fault["remedy"])
+        return
     if facts["swap"]:
         swap = facts["swap"]
         yield Finding(

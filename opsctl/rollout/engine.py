@@ -16,7 +16,7 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
-from opsctl.rollout.session import RECONNECT_FOR, whoami
+from opsctl.rollout.session import RECONNECT_FOR
 
 _INTERRUPTED = "interrupted"
 
@@ -28,8 +28,19 @@ def execute(run: Run, playbook: Playbook) -> Report:
         OpsctlError: nothing was changed on the host, and why.
     """
     began = time.time()
+    failure: StepFailed | None
     try:
         failure = _forward(run, playbook)
+    except Exception as error:
+        if not run.touched:
+            _abandon(run, error.message if isinstance(error, errors.OpsctlError) else repr(error))
+            raise
+        failure = _failure_of(error)
+    except KeyboardInterrupt:
+        if not run.touched:
+            _abandon(run, "interrupted")
+            raise
+        failure = StepFailed(_INTERRUPTED, "interrupted by the operator")
     finally:
         run.close_watch()
     if failure is None:
@@ -37,37 +48,30 @@ def execute(run: Run, playbook: Playbook) -> Report:
     restored: bool | None = None
     if playbook.on_failure == "restore":
         restored = _restore(run, failure)
-    return _failed(run, began, failure, restored=restored)
+    interrupted = failure.code == _INTERRUPTED
+    return _failed(run, began, failure, restored=restored, interrupted=interrupted)
 
 
 def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
-    """The steps; what ended them early once the host was touched, whatever it was."""
     try:
         for name in playbook.steps:
             _step(run, name, steps.STEPS[name])
     except StepFailed as failed:
         return failed
-    except (Exception, KeyboardInterrupt) as error:
-        if not run.touched:
-            _abandon(run, str(error) or "interrupted")
-            raise
-        return _as_failure(error)
     if run.options.on_inconclusive == "restore" and _inconclusive(run):
         assert run.smoke is not None
         return StepFailed("inconclusive", "; ".join(run.smoke.reasons))
     return None
 
 
-def _as_failure(error: BaseException) -> StepFailed:
+def _failure_of(error: Exception) -> StepFailed:
+    """A bug of ours, too, must not leave the host stopped or half changed."""
     if isinstance(error, errors.OpsctlError):
         return StepFailed(error.code, error.message, remedy=error.remedy)
-    if isinstance(error, KeyboardInterrupt):
-        return StepFailed(_INTERRUPTED, "interrupted by the operator")
-    # A bug must not leave the host half way either.
     return StepFailed(
         "bug",
         f"a bug in opsctl: {type(error).__name__}: {error}",
-        remedy="report it, with the evidence that --json shows",
+        remedy="report it with the traceback, which is in the evidence of --json",
         evidence={"traceback": "".join(traceback.format_exception(error))},
     )
 
@@ -114,27 +118,34 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             run.options = replace(run.options, budget=None, stall=None)
             for name in ("start", "wait", "smoke"):
                 _step(run, name, steps.STEPS[name])
-        if failed_target is not None and failed_target != run.origin:
-            run.session.call(
-                "conclude",
-                number=failed_target,
-                status="rolled_back",
-                verdict={"verdict": "fail", "code": failure.code, "reasons": [failure.message]},
-            )
-    except KeyboardInterrupt:
-        emit(Event("restore", "fail", "interrupted again: the way back is not finished"))
+    except StepFailed as failed:
+        emit(Event("restore", "fail", failed.message))
         return False
     except Exception as error:
-        failed = error if isinstance(error, StepFailed) else _as_failure(error)
-        emit(Event("restore", "fail", failed.message, failed.evidence))
+        emit(Event("restore", "fail", _failure_of(error).message))
+        return False
+    except KeyboardInterrupt:
+        emit(Event("restore", "fail", "interrupted again: the way back is not finished"))
         return False
     finally:
         run.close_watch()
         run.target, run.smoke, run.ready = failed_target, smoke, ready
+    _note_rolled_back(run, failure)
     generation = f"generation {run.origin}" if run.origin is not None else "the old version"
     state = "serves again" if serving else "is in place; the unit was down before and stays so"
     emit(Event("restore", "ok", f"{generation} {state}"))
     return True
+
+
+def _note_rolled_back(run: Run, failure: StepFailed) -> None:
+    """A record that cannot be written, on a full disk say, makes no difference to what serves."""
+    if run.target is None or run.target == run.origin:
+        return
+    verdict = {"verdict": "fail", "code": failure.code, "reasons": [failure.message]}
+    try:
+        run.session.call("conclude", number=run.target, status="rolled_back", verdict=verdict)
+    except errors.OpsctlError as error:
+        run.session.emit(Event("restore", "warn", f"not recorded: {error.message}"))
 
 
 def _reach_again(run: Run) -> None:
@@ -152,8 +163,7 @@ def _reach_again(run: Run) -> None:
             reraise=True,
         ):
             with attempt:
-                why = f"restoring after opsctl {run.command}"
-                run.session.call("lock", who=whoami(), why=why)
+                run.session.lock(f"restoring after opsctl {run.command}")
         run.session.emit(Event("reconnect", "ok"))
 
 
@@ -192,9 +202,10 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
     return f"{run.session.service.unit} restarted{unproved}"
 
 
-def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None) -> Report:
+def _failed(
+    run: Run, began: float, failure: StepFailed, *, restored: bool | None, interrupted: bool
+) -> Report:
     if restored:
-        interrupted = failure.code == _INTERRUPTED
         exit_code = errors.EXIT_INTERRUPTED if interrupted else errors.EXIT_ROLLED_BACK
         generation = run.origin
         end = "; rolled back, the old version is in place"

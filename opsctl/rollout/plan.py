@@ -86,6 +86,13 @@ def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet
     return ps.find(root, wanted, session.service.distribution, install["version"])
 
 
+def require_state(facts: Mapping[str, Any]) -> None:
+    """What the host records must be readable."""
+    fault = facts.get("state_fault")
+    if fault:
+        raise Refused(fault["message"], remedy=fault["remedy"], code=fault["code"])
+
+
 def require_install(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """The install's facts, or the host's own reason why there are none."""
     install: Mapping[str, Any] = facts["install"]
@@ -103,6 +110,7 @@ def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
         PatchError: the set does not apply or does not compile.
     """
     facts = session.inspect(patchset.paths)
+    require_state(facts)
     install = require_install(facts)
     _require_version(patchset, install)
     if install.get("editable"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -36,6 +37,8 @@ class Session:
     connect: Connect
     package: str = "sglang"
     emit: Emit = ignore
+    # Tells our own lock, left by a connection that was lost, from somebody else's.
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
     _remote: Remote | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -89,6 +92,14 @@ class Session:
     def inspect(self, paths: tuple[str, ...] = (), *, audit: bool = False) -> dict[str, Any]:
         facts: dict[str, Any] = self.call("inspect", paths=list(paths), audit=audit, timeout=180)
         return facts
+
+    def lock(self, why: str) -> None:
+        """Take the lock of the service.
+
+        Raises:
+            LockHeld: somebody else has it.
+        """
+        self.call("lock", who=whoami(), why=why, token=self.token)
 
     def unit(self) -> Unit:
         return Unit.from_show(self.remote.call("unit_state", unit=self.service.unit))

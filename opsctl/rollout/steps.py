@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from opsctl.errors import Refused
+from opsctl.errors import OpsctlError, Refused
+from opsctl.events import Event
 from opsctl.journal import diagnose
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
 from opsctl.rollout import doctor
@@ -21,11 +22,14 @@ from opsctl.units.properties import Unit
 _STOP_MARGIN = 20.0
 _STOP_DEFAULT = 90.0
 
+# Neither needs the room that a deploy does, and a full disk may be why one is wanted.
+_SPACE = ("space_state", "space_package")
+
 # What stands in the way of a deploy need not stand in the way of getting out of one.
 _IGNORED = {
     "deploy": frozenset[str](),
-    "restart": frozenset({"patch_set", "arguments", "record", "install"}),
-    "rollback": frozenset({"patch_set", "arguments", "record", "swap"}),
+    "restart": frozenset({"patch_set", "arguments", "record", "install", "state", *_SPACE}),
+    "rollback": frozenset({"patch_set", "arguments", "record", "swap", *_SPACE}),
 }
 
 
@@ -44,6 +48,9 @@ def preflight(run: Run) -> str:
             remedy="; ".join(f.remedy for f in faults if f.remedy),
             code=f"preflight_{faults[0].name}",
         )
+    if run.command == "rollback":
+        # Of another version, or with a content lost: to be known before the service stops.
+        run.session.call("check_swap", number=run.target)
     run.unit_before = Unit.from_show(facts["unit"])
     generation = facts["generation"]
     run.origin = generation["number"] if generation else None
@@ -52,7 +59,7 @@ def preflight(run: Run) -> str:
 
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
-    run.session.call("lock", who=whoami(), why=why)
+    run.session.lock(why)
     return "one change of this service at a time"
 
 
@@ -181,7 +188,11 @@ def confirm(run: Run) -> str:
 
 def record(run: Run) -> str:
     if run.ready is not None:
-        run.session.call("record_load", seconds=run.ready.ready_s)
+        try:
+            run.session.call("record_load", seconds=run.ready.ready_s)
+        except OpsctlError as error:  # the restart is proven all the same
+            run.session.emit(Event("record", "warn", error.message))
+            return "not recorded"
         return f"a load of {run.ready.ready_s:.1f} s"
     return ""
 

@@ -196,6 +196,8 @@ def a_plan(*, noop: bool, active: bool) -> Any:
         facts={
             "unit": {"ActiveState": "active" if active else "inactive", "SubState": "running"},
             "loads": [645.0],
+            "generation": None,
+            "lock": None,
         },
         patchset=SimpleNamespace(target=target, label="ddtree 1.0.0", patches=["p"]),
         installed=None,

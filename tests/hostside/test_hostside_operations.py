@@ -146,6 +146,17 @@ def test_a_killed_holder_holds_nothing(env: Environment) -> None:
 
 
 @pytest.mark.usefixtures("tools")
+def test_a_lost_connection_does_not_lock_its_own_client_out(env: Environment) -> None:
+    """Frozen, as a program whose sshd has not noticed yet that nobody is there."""
+    with local() as first, local() as second:
+        first.call("lock", site=env.site, who="ann@laptop", why="the fix", token="mine")
+        os.kill(holder_of(second, env)["pid"], signal.SIGSTOP)
+        with pytest.raises(LockHeld):
+            second.call("lock", site=env.site, who="bob", why="mine", token="another")
+        second.call("lock", site=env.site, who="ann@laptop", why="restoring", token="mine")
+
+
+@pytest.mark.usefixtures("tools")
 def test_a_client_that_goes_away_frees_its_lock(env: Environment) -> None:
     with local() as second:
         with local() as first:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from opsctl.hostside.errors import HostFault
+from opsctl.hostside.operations import _recorded
 from opsctl.hostside.state import Lock, State, describe_holder, lock_holder, write_atomically
 
 
@@ -19,6 +20,11 @@ def state(tmp_path: Path) -> State:
     found = State(str(tmp_path / "state"), "serve")
     found.prepare()
     return found
+
+
+def a_generation(number: int) -> dict[str, Any]:
+    keys = ("predecessor", "set", "files", "version", "package_dir")
+    return {"number": number, "status": "found", **dict.fromkeys(keys)}
 
 
 # -- write_atomically ------------------------------------------------------------------------
@@ -65,12 +71,12 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
 
 def test_generations_are_in_the_order_of_their_numbers(state: State) -> None:
     for number in (0, 2, 10, 9):
-        state.save({"number": number})
+        state.save(a_generation(number))
     Path(state.path("generations", "x.json")).touch()
     Path(state.path("generations", ".opsctl-half")).touch()
     assert state.numbers() == [0, 2, 9, 10]
     state.set_current(10)
-    assert state.current() == {"number": 10}
+    assert state.current() == a_generation(10)
     with pytest.raises(HostFault, match="no generation 3; recorded: 0, 2, 9, 10") as caught:
         state.generation(3)
     assert caught.value.code == "generation_missing"
@@ -178,3 +184,33 @@ def test_a_lock_that_is_free_again_has_no_holder_to_name() -> None:
     assert describe_holder({"pid": 1}) == (
         "somebody holds the lock of this service: no reason given"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("current", "zzz"),
+        ("current", "77"),
+        ("generations/0.json", '{"number": 0, "fil'),
+        ("generations/0.json", "[]"),
+        ("generations/0.json", "{}"),
+        ("swap", "garbage"),
+    ],
+)
+def test_damage_is_told_and_hides_nothing_else(state: State, name: str, text: str) -> None:
+    state.prepare()
+    state.save(a_generation(0))
+    state.set_current(0)
+    Path(state.path(name)).write_text(text)
+    facts = _recorded(state)
+    assert facts["state_fault"]["code"] == "state_damaged"
+    assert state.path(name) in facts["state_fault"]["message"]
+    assert facts["lock"] is None
+
+
+def test_a_load_time_that_is_no_number_is_left_out(state: State) -> None:
+    state.prepare()
+    Path(state.path("loads.jsonl")).write_text(
+        '{"seconds": "nan"}\n{"seconds": 1e999}\n{"seconds": 9}\n\xff\n'
+    )
+    assert state.loads() == [9.0]

@@ -376,6 +376,38 @@ def test_a_cut_swap_can_end_in_a_third_generation(
     assert env.tree() == WHEEL
 
 
+def test_the_way_back_of_a_cut_swap_may_be_cut_too(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.deploy({"b.py": b"B = 1\n"})
+    number = env.stage({"a.py": NEW, "extra/d.py": b"D = 1\n"})["number"]
+    for towards, writes in ((number, 1), (1, 0)):
+        with monkeypatch.context() as patch:
+            cut_after(patch, writes)
+            with pytest.raises(Cut):
+                env.swap(towards)
+    env.swap(1)
+    assert env.tree() == with_set({"b.py": b"B = 1\n"}), "nothing of the cut generation is left"
+
+
+def test_what_is_in_place_needs_no_write(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deploy that failed on a full disk must still find its way back."""
+    number = env.stage(FILES)["number"]
+    with monkeypatch.context() as patch:
+        cut_after(patch, -1)
+        with pytest.raises(Cut):
+            env.swap(number)
+        env.swap(0)
+    assert env.tree() == WHEEL
+
+
+def test_a_hand_edit_that_a_rollback_replaces_is_kept(env: Environment) -> None:
+    env.deploy({"a.py": NEW})
+    (env.package_dir / "a.py").write_bytes(b"VALUE = 'by hand'\n")
+    env.swap(0)
+    assert env.state.get(sha256(b"VALUE = 'by hand'\n"))
+
+
 def test_a_write_that_does_not_stay_is_noticed(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

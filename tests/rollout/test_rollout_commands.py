@@ -64,7 +64,8 @@ ALL = [FOUND, ONE, TWO]
         ([*ALL, FAILED], 1, None, None, 0),
         # What never got as far as the disk does not count.
         ([*ALL, ABANDONED], 2, None, None, 1),
-        ([*ALL, STAGED], 2, None, None, 1),
+        # A deploy that was cut off before its swap, with the unit down: the present one again.
+        ([*ALL, STAGED], 2, None, None, 2),
         # A swap that was cut off: back to where it came from, or to what is asked for.
         ([*ALL, STAGED], 2, None, {"from": 2, "to": 3}, 2),
         ([*ALL, STAGED], 2, 3, {"from": 2, "to": 3}, 3),

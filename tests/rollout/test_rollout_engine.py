@@ -46,6 +46,9 @@ class FakeSession:
             self.lock_held_for -= 1
             raise LockHeld("ann holds the lock")
 
+    def lock(self, why: str) -> None:
+        self.call("lock", why=why)
+
     def unit(self) -> Unit:
         if self.lost:
             raise Unreachable("the connection to the host was lost")

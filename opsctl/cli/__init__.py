@@ -30,6 +30,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """The console script. SIGTERM of a cancelled CI job and SIGHUP of a closed laptop interrupt
     as Ctrl-C does."""
+    import typer
+    from typer.exceptions import TyperException
+
     from opsctl.cli.app import app
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -39,8 +42,27 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # a message in a locale that cannot print it
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except TyperException as error:  # found on the command line, before any command ran
+        getattr(error, "show", lambda: None)()
+        if "--json" in sys.argv:
+            _report(error)
+        sys.exit(getattr(error, "exit_code", 2))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
     except BrokenPipeError:  # `opsctl logs | head`
         with contextlib.suppress(OSError):
             sys.stderr.close()
         sys.exit(0)
+
+
+def _report(error: Exception) -> None:
+    """Who asked for JSON gets it, even if the rest of the line makes no sense."""
+    import json
+
+    from opsctl.errors import UsageError
+    from opsctl.report import of_error
+
+    message = str(getattr(error, "message", error))
+    report = of_error("opsctl", UsageError(message, remedy="see opsctl --help"))
+    sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")

@@ -97,21 +97,25 @@ def _follow(session: Any, after: float) -> None:
 
 
 def _print(entries: list[Entry]) -> None:
+    from opsctl.journal import redact  # SGLang logs its arguments, the API key among them
+
     for entry in entries:
         stamp = time.strftime("%b %d %H:%M:%S", time.localtime(entry.realtime))
         pid = f"[{entry.pid}]" if entry.pid else ""
-        for line in entry.message.splitlines() or [""]:
+        for line in redact(entry.message).splitlines() or [""]:
             sys.stdout.write(f"{stamp} {entry.identifier}{pid}: {line}\n")
     sys.stdout.flush()
 
 
 def _entry(entry: Entry) -> dict[str, object]:
+    from opsctl.journal import redact
+
     return {
         "realtime": entry.realtime,
         "identifier": entry.identifier,
         "pid": entry.pid,
         "priority": entry.priority,
-        "message": entry.message,
+        "message": redact(entry.message),
         "from_manager": entry.from_manager,
     }
 

@@ -24,7 +24,10 @@ def parse_duration(value: object) -> float:
     if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("expected a duration such as 90s or 15m")
     if isinstance(value, int | float):
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:
+            raise ValueError("a duration must be shorter than that") from None
     else:
         match = _DURATION.fullmatch(str(value).strip())
         if match is None:

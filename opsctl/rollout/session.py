@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from opsctl.errors import Unreachable, UsageError
@@ -152,11 +153,17 @@ class Session:
         through_ssh = service.endpoint == "ssh"
         host = service.connect_host
         url = f"http://{f'[{host}]' if ':' in host else host}:{service.port}"
-        client = SglangClient(
-            url if through_ssh else service.endpoint,
-            api_key=key,
-            transport=self.remote.http() if through_ssh else None,
-        )
+        transport = self.remote.http() if through_ssh else None
+        try:
+            client = SglangClient(
+                url if through_ssh else service.endpoint, api_key=key, transport=transport
+            )
+        except (ValueError, httpx.InvalidURL) as error:
+            secret = isinstance(error, UnicodeError)  # whose text would show a part of the key
+            what = "its API key is not ASCII text" if secret else f"its endpoint: {error}"
+            raise UsageError(
+                f"{service.name}: {what}", remedy="correct it in the inventory, or what it names"
+            ) from None
         try:
             yield client
         finally:

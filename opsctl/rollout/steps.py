@@ -147,7 +147,12 @@ def wait(run: Run) -> str:
 
 def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
     """The state says that it died; the journal of that start says of what."""
-    entries = run.session.journal(machine.invocation) if machine.invocation else []
+    entries = []
+    if machine.invocation:
+        try:
+            entries = run.session.journal(machine.invocation)
+        except OpsctlError as error:  # the cause is known, and must not be lost behind this one
+            run.session.emit(Event("wait", "warn", f"no journal: {error.message}"))
     run.diagnosis = diagnose(entries)
     code: str = failed.cause
     message, remedy = failed.message, failed.remedy

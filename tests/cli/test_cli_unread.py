@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import subprocess
 import sys
@@ -64,3 +65,15 @@ def test_what_others_say_does_not_reach_the_terminal_as_commands() -> None:
     Terminal(stream)(Event("lock", "fail", "evil \x1b]0;pwn\x07\x1b[31m[red] [/] [/nope]\x9b2J"))
     assert not set("\x1b\x07\x9b\r") & set(stream.getvalue())
     assert "[red] [/] [/nope]" in stream.getvalue()
+
+
+@pytest.mark.parametrize("line", ["deploy --nosuch", "frobnicate", "rollback host zzz", "-i"])
+def test_a_wrong_command_line_is_one_json_object_too(line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "opsctl.cli", "--json", *line.split(), "--json"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    report = json.loads(done.stdout)
+    assert (report["exit_code"], done.returncode, report["verdict"]) == (2, 2, "error")

@@ -51,7 +51,7 @@ need_venv() {
     if [ ! -x .venv/bin/opsctl ] || [ "$(cat $stamp 2>/dev/null)" != "$wanted" ]; then
         say "making .venv"
         "$PYTHON" -m venv --clear .venv
-        .venv/bin/python -m pip install -q -e '.[dev,lab]' >&2
+        .venv/bin/python -m pip install -qq -e '.[dev,lab]' >&2
         printf '%s\n' "$wanted" >$stamp
     fi
     PATH=$PWD/.venv/bin:$PATH

@@ -58,6 +58,8 @@ class Command:
         from opsctl.rollout.session import Session
 
         book = inventory.load(inventory.find(self.globals_.inventory))
+        if host is not None and host not in book.hosts:
+            book = _with_running_lab(book, host)
         chosen, which = inventory.select(book, host, service)
         self.host, self.service = chosen.name, which.name
         reach, which = _way_in(chosen, which)
@@ -131,6 +133,22 @@ def on_host(function: Callable[..., Report | None]) -> Callable[..., None]:
         [p.replace(kind=keyword) for p in shared]
     )
     return command_function
+
+
+def _with_running_lab(book: Any, name: str) -> Any:
+    """A running lab needs no entry: it is a host like the inventory's own lab."""
+    from opsctl import lab
+
+    model = next((host for host in book.hosts.values() if host.lab is not None), None)
+    found = lab.status(name) if model is not None else None
+    if found is None or not found.running:
+        return book
+    assert model is not None
+    content = book.model_dump()
+    content["hosts"][name] = model.model_dump() | {"lab": name}
+    extended = type(book).model_validate(content)
+    extended._path = book.path
+    return extended
 
 
 def _way_in(host: Any, service: Any) -> tuple[Any, Any]:

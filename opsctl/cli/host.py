@@ -26,9 +26,9 @@ def register(app: typer.Typer) -> None:
 
 def status(command: Command, session: Any) -> Report:
     """Unit, version, generation, lock and last loads."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import observe
 
-    report = commands.status(session)
+    report = observe.status(session)
     if not command.json:
         _table(_status_rows(report.data))
     return report
@@ -36,9 +36,9 @@ def status(command: Command, session: Any) -> Report:
 
 def doctor(command: Command, session: Any, patches: opt.PatchesOption = None) -> Report:
     """Find everything that would make a deploy fail, each with its remedy."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import observe
 
-    report = commands.doctor(session, command.patches(patches))
+    report = observe.doctor(session, command.patches(patches))
     if not command.json:
         for finding in report.data["findings"]:
             line = f"{finding['status']:<5} {finding['name']:<14} {finding['message']}"
@@ -77,7 +77,7 @@ def logs(
         service=session.service.name,
         verdict="pass",
         exit_code=0,
-        summary=f"{len(entries)} lines",
+        summary=f"{len(entries)} line{'' if len(entries) == 1 else 's'}",
         data={"invocation": invocation, "entries": [_entry(e) for e in entries]},
     )
 
@@ -122,9 +122,9 @@ def _entry(entry: Entry) -> dict[str, object]:
 
 def metrics(command: Command, session: Any) -> Report:
     """Acceptance, CUDA-graph share and throughput of the present start."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import observe
 
-    report = commands.metrics(session)
+    report = observe.metrics(session)
     if not command.json:
         _table(_metrics_rows(report.data))
     return report
@@ -151,6 +151,7 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
         ("patch set", f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"),
         *[("trouble", text) for text in data["trouble"]],
         ("http", data["http"]),
+        *([("last incident", data["incident"]["text"])] if data["incident"] else []),
         ("lock", f"{lock['who']}: {lock['why']}" if lock else "free"),
         ("last loads", " ".join(duration(s) for s in data["last_loads_s"]) or "none recorded"),
         *[
@@ -165,7 +166,7 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
                 + time.strftime(", %Y-%m-%d %H:%M", time.localtime(record["created"]))
                 + (f", {record['who']}" if record["who"] else ""),
             )
-            for record in data["generations"]
+            for record in data["generations"][-10:]
         ],
     ]
 
@@ -186,5 +187,5 @@ def _metrics_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     if found["gen_throughput"] is not None:
         rows.append(("gen throughput", f"{found['gen_throughput']:.1f} token/s (median)"))
     scraped = data["prometheus"]
-    names = ("sglang:spec_accept_length", "sglang:num_running_reqs", "sglang:token_usage")
-    return rows + [(name, f"{scraped[name]:g}") for name in names if name in scraped]
+    gauges = {"sglang:num_running_reqs": "running now", "sglang:token_usage": "KV pool in use"}
+    return rows + [(what, f"{scraped[name]:g}") for name, what in gauges.items() if name in scraped]

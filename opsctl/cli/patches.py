@@ -10,7 +10,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
-from opsctl.errors import EXIT_OK, EXIT_REFUSED, PatchError
+from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
 
 if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
@@ -28,7 +28,7 @@ def _chosen(folder: Path, name: str | None) -> list[PatchSet]:
 
     found = [s for s in patchset.discover(folder) if name is None or s.name == name]
     if not found:
-        raise PatchError(
+        raise UsageError(
             f"no patch set{f' is called {name!r}' if name else ''} in {folder}",
             remedy="see docs/patch-sets.md for the layout, or give --patches",
             code="no_patch_set",
@@ -134,7 +134,7 @@ def check(
             command="patches check",
             verdict="fail" if faults else "pass",
             exit_code=EXIT_REFUSED if faults else EXIT_OK,
-            summary=f"{len(faults)} faults"
+            summary=f"{len(faults)} fault{'' if len(faults) == 1 else 's'}"
             if faults
             else ", ".join(f"{r.name} {r.version} is fit to deploy" for r in reports),
             reasons=tuple(

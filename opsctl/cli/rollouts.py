@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, on_host
-from opsctl.errors import UsageError
+from opsctl.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from opsctl.report import Report
@@ -43,7 +43,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError("this changes the host, and nobody is there to ask", remedy="give --yes")
     if not typer.confirm(question, err=True):
-        raise UsageError("nothing was changed, as you said", code="declined")
+        raise Refused("not applied, as you said", code="declined")
 
 
 def deploy(
@@ -67,7 +67,7 @@ def deploy(
     folder = command.patches(patches)
     made = commands.plan(session, folder, patch_set)
     if not command.json:
-        _describe(made, session.host.name, session.service.name)
+        _describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
         _confirm("Apply?", yes=yes)
     return commands.deploy(session, folder, made, chosen)
@@ -84,12 +84,12 @@ def plan(
 
     made = commands.plan(session, command.patches(patches), patch_set)
     if not command.json:
-        _describe(made, session.host.name, session.service.name)
+        _describe(made, session.host.name, session.service.name, sys.stdout)
         sys.stdout.write(made.diff)
     return commands.plan_report(session, made)
 
 
-def _describe(made: Plan, host: str, service: str) -> None:
+def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
     """The head of a plan, as a person checks it before saying yes."""
     from opsctl.cli.terminal import duration
 
@@ -109,7 +109,7 @@ def _describe(made: Plan, host: str, service: str) -> None:
         loads = " ".join(duration(s) for s in made.facts["loads"][-3:])
         lines.append("  restart needed" + (f"; last loads took {loads}" if loads else ""))
     with contextlib.suppress(OSError, ValueError):  # unread, it is no reason to stop
-        sys.stderr.write("\n".join(lines) + "\n")
+        stream.write("\n".join(lines) + "\n")
 
 
 def restart(
@@ -157,13 +157,13 @@ def wait(
     stall: opt.StallOption = None,
 ) -> Report:
     """Follow the present start until it is ready, changing nothing."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import observe
 
-    return commands.wait(session, _options(budget, stall))
+    return observe.wait(session, _options(budget, stall))
 
 
 def smoke(command: Command, session: Any) -> Report:
     """Send the smoke requests through the verify path and judge what comes back."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import observe
 
-    return commands.smoke(session)
+    return observe.smoke(session)

@@ -46,12 +46,14 @@ def query(
     if since is not None:
         argv.append("--since=@%.6f" % since)
     if grep is not None:
-        argv.append("--grep=" + grep)
-    done = units.run([*argv, *scope(unit, invocation)], timeout=120)
+        # With --grep and --lines journalctl would reverse the order by itself.
+        argv += ["--grep=" + grep, "--reverse"]
+    done = units.run([*argv, *scope(unit, invocation)], timeout=50)
     # --grep without a match exits 1 and says nothing.
     if done.returncode != 0 and done.stderr.strip():
         raise HostFault("journal_failed", "journalctl failed: %s" % done.stderr.strip())
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return entries if grep is None else entries[::-1]
 
 
 class Follower:

@@ -51,6 +51,7 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
         "host": probe.machine(),
         "unit": properties,
         "port": probe.listener(site["listen"], site["port"], cgroup),
+        "own_addresses": probe.own_addresses(site["port"], cgroup),
         "strays": probe.strays(site["python"], cgroup),
         "gpu": probe.gpu_processes(cgroup),
         "disk": {"state": probe.disk_free(site["state_dir"])},

@@ -65,6 +65,28 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
     return {"pid": None, "command": None, "own": False}
 
 
+def own_addresses(port: int, cgroup: str) -> List[str]:
+    """The addresses (IPv4) at which processes of `cgroup` listen on `port`."""
+    owned = set()
+    for pid in _pids():
+        if not _within(pid, cgroup):
+            continue
+        try:
+            for fd in os.listdir("/proc/%d/fd" % pid):
+                owned.add(os.readlink("/proc/%d/fd/%s" % (pid, fd)))
+        except OSError:
+            continue
+    found = []
+    for line in _text("/proc/net/tcp").splitlines()[1:]:
+        fields = line.split()
+        host, _, number = fields[1].rpartition(":")
+        inode = "socket:[%s]" % fields[9]
+        if fields[3] == _LISTEN and int(number, 16) == port and inode in owned:
+            raw = int(host, 16).to_bytes(4, sys.byteorder)
+            found.append(socket.inet_ntop(socket.AF_INET, raw))
+    return sorted(found)
+
+
 def _listening_inode(address: str, port: int) -> Optional[str]:
     wanted = {"00000000", "0" * 32}
     if address not in ("0.0.0.0", "::", ""):  # noqa: S104 - read, not bound

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+# A traceback's frame, by the package's own path where it has one.
+_FRAME = re.compile(r'File "(?:[^"]*site-packages/)?([^"]+)", line (\d+)')
 
 Severity = Literal["fatal", "error", "warning", "none"]
 
@@ -37,6 +41,16 @@ class Diagnosis:
     def crash(self) -> bool:
         """An incident that is more than low acceptance, with which the server works on."""
         return self.incident and self.kind not in ACCEPTANCE_KINDS
+
+    @property
+    def summary(self) -> str:
+        """Kind, decisive line and where it was raised, in one line; empty without an incident."""
+        if not self.incident:
+            return ""
+        line = self.lines[0] if self.lines else ""
+        frames = _FRAME.findall(self.last_traceback)
+        where = f" (raised at {frames[-1][0]}:{frames[-1][1]})" if frames else ""
+        return f"{self.kind}: {line}{where}"
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)

@@ -69,6 +69,13 @@ def _unit(unit: Unit, service: Service) -> Iterator[Finding]:
         )
         return
     yield Finding("unit", "ok", f"{service.unit} is {unit.state}")
+    if unit.n_restarts:
+        yield Finding(
+            "restarts",
+            "warn",
+            f"systemd restarted it {unit.n_restarts} times since the last start by hand",
+            "opsctl status shows the last incident",
+        )
     yield _daemon_reload(unit)
     yield _start_limit(unit)
     yield from _timeouts(unit, service)
@@ -220,7 +227,15 @@ def _disk(facts: Mapping[str, Any]) -> Iterator[Finding]:
 def _port(facts: Mapping[str, Any], unit: Unit, service: Service) -> Iterator[Finding]:
     listener = facts["port"]
     where = f"{service.listen}:{service.port}"
-    if listener is None:
+    addresses = facts.get("own_addresses") or []
+    if addresses and not {service.listen, "0.0.0.0"} & set(addresses):  # noqa: S104 - compared
+        yield Finding(
+            "port",
+            "fail",
+            f"the unit listens at {', '.join(addresses)}, not at {where}",
+            "correct services.*.listen and port in the inventory",
+        )
+    elif listener is None:
         message = f"nothing listens at {where} (yet)"
         if unit.active:
             yield Finding("port", "warn", message, "while it loads that is as it should be")

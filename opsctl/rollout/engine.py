@@ -92,7 +92,7 @@ def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
 
 def _abandon(run: Run, why: str) -> None:
     """Nothing was changed; a generation that was staged is not left to look alive."""
-    if run.target is None:
+    if run.command != "deploy" or run.target is None:
         return
     try:
         run.session.call("conclude", number=run.target, status="abandoned", verdict={"why": why})
@@ -103,7 +103,8 @@ def _abandon(run: Run, why: str) -> None:
 def _restore(run: Run, failure: StepFailed) -> bool:
     """Put back the generation that was there and, if it was serving, prove that it serves."""
     emit = run.session.emit
-    emit(Event("restore", "start", failure.message))
+    goal = f"generation {run.origin} is put back" if run.swapped else "the files are untouched"
+    emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
     try:
         _reach_again(run)
@@ -139,7 +140,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
 
 def _note_rolled_back(run: Run, failure: StepFailed) -> None:
     """A record that cannot be written, on a full disk say, makes no difference to what serves."""
-    if run.target is None or run.target == run.origin:
+    if run.command != "deploy" or run.target is None:
         return
     verdict = {"verdict": "fail", "code": failure.code, "reasons": [failure.message]}
     try:
@@ -205,10 +206,12 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
 def _failed(
     run: Run, began: float, failure: StepFailed, *, restored: bool | None, interrupted: bool
 ) -> Report:
+    remedy = failure.remedy
     if restored:
         exit_code = errors.EXIT_INTERRUPTED if interrupted else errors.EXIT_ROLLED_BACK
         generation = run.origin
         end = "; rolled back, the old version is in place"
+        remedy = f"the host needs nothing; for the cause: {remedy}" if remedy else ""
         if run.unit_before is not None and run.unit_before.active:
             end = "; rolled back, the old version serves"
     else:
@@ -222,7 +225,7 @@ def _failed(
         verdict="fail",
         exit_code=exit_code,
         summary=failure.message + end,
-        reasons=(Reason(code=failure.code, message=failure.message, remedy=failure.remedy),),
+        reasons=(Reason(code=failure.code, message=failure.message, remedy=remedy),),
         generation=generation,
         started_at=began,
         duration_s=round(time.time() - began, 3),

@@ -123,7 +123,7 @@ class Session:
         """Entries of one start, or of the unit without `invocation`; oldest first."""
         shown = self.remote.call(
             "journal",
-            timeout=150,
+            timeout=60,
             unit=self.service.unit,
             invocation=invocation,
             lines=lines,

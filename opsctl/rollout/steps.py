@@ -60,6 +60,16 @@ def preflight(run: Run) -> str:
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
     run.session.lock(why)
+    # Somebody may have been faster between the look and the lock, or while we asked "Apply?".
+    facts = run.session.inspect()
+    generation = facts["generation"]
+    if (generation["number"] if generation else None) != run.origin:
+        raise Refused(
+            "another rollout of this service ended since this one was planned",
+            remedy="look at `opsctl status` and run the command again",
+            code="changed_since_plan",
+        )
+    run.unit_before = Unit.from_show(facts["unit"])
     return "one change of this service at a time"
 
 
@@ -159,8 +169,7 @@ def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
     if run.diagnosis.crash and failed.cause not in {"budget_exceeded", "stalled"}:
         found = run.diagnosis
         code = found.kind or failed.cause
-        first = found.lines[0] if found.lines else ""
-        message = f"{failed.message}: {found.kind}: {first}"
+        message = f"{failed.message}: {found.summary}"
         remedy = found.remedy or failed.remedy
     evidence = {
         "cause": failed.cause,

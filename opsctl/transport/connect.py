@@ -203,7 +203,7 @@ def _translate(connection: fabric.Connection, resolved: Resolved) -> None:
         ) from None
     except OSError as error:
         raise errors.Unreachable(
-            f"cannot reach {resolved.where} on port {resolved.port}: {_why(error)}",
+            f"cannot reach {resolved.where}: {_why(error)}",
             remedy="check that the host is up and the address is right in the inventory",
             code="host_down",
         ) from None

@@ -82,6 +82,8 @@ class ChannelBackend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         try:
             return ChannelStream(self._open(host, port, timeout))
+        except paramiko.ChannelException:
+            raise httpcore.ConnectError(f"nothing answers at {host}:{port} on the host") from None
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise httpcore.ConnectError(f"the host cannot reach {host}:{port}: {error}") from None
 

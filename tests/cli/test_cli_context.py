@@ -20,7 +20,7 @@ from opsctl.cli.app import app
 from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import commands
+from opsctl.rollout import commands, observe
 
 INVENTORY = """\
 version: 1
@@ -83,7 +83,7 @@ def test_an_exception_is_a_report(
     verdict: str,
     code: str,
 ) -> None:
-    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    monkeypatch.setattr(observe, "doctor", fail_with(error))
     done = invoke("doctor", "--json")
     report = one_object(done.stdout)
     assert done.exit_code == report["exit_code"] == exit_code
@@ -101,7 +101,7 @@ def test_an_exception_is_a_report(
 def test_a_traceback_is_shown_to_who_asks_for_it(
     invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    monkeypatch.setattr(observe, "doctor", fail_with(error))
     assert "Traceback" not in invoke("doctor").stderr
     done = invoke("--debug", "doctor")
     assert "Traceback (most recent call last)" in done.stderr
@@ -115,7 +115,7 @@ def test_a_traceback_is_shown_to_who_asks_for_it(
 def test_an_interrupt_exits_130(
     invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr(commands, "doctor", fail_with(error))
+    monkeypatch.setattr(observe, "doctor", fail_with(error))
     done = invoke("doctor")
     assert done.exit_code == 130
     assert done.stderr == "error: interrupted; nothing was changed on the host\n"
@@ -142,7 +142,7 @@ def test_a_report_is_printed_and_its_exit_taken(
             reasons=(Reason(code="c", message="why", remedy="do"),),
         )
 
-    monkeypatch.setattr(commands, "smoke", smoke)
+    monkeypatch.setattr(observe, "smoke", smoke)
     done = invoke("smoke")
     assert done.exit_code == exit_code
     assert done.stdout == f"{verdict}  a [b] :key: of it\n"
@@ -173,7 +173,7 @@ def test_the_host_can_be_an_argument_or_an_option(
         return real(book, host, service)
 
     monkeypatch.setattr(inventory, "select", select)
-    monkeypatch.setattr(commands, "doctor", fail_with(Refused("x")))
+    monkeypatch.setattr(observe, "doctor", fail_with(Refused("x")))
     assert invoke(*argv, "-s", "serve").exit_code == 3
     assert asked == [(host, "serve")]
 
@@ -248,7 +248,7 @@ class SysWithATerminal:
 
 
 @pytest.mark.parametrize(
-    ("answer", "exit_code"), [("y\n", 0), ("yes\n", 0), ("n\n", 2), ("\n", 2), ("", 130)]
+    ("answer", "exit_code"), [("y\n", 0), ("yes\n", 0), ("n\n", 3), ("\n", 3), ("", 130)]
 )
 @pytest.mark.parametrize("name", ["deploy", "restart", "rollback"])
 def test_a_terminal_is_asked(

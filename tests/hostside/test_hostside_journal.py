@@ -29,11 +29,11 @@ def test_the_scope_of_one_start_has_systemds_own_lines() -> None:
 
 
 def test_a_query(tools: Path) -> None:
-    asked = journalctl(tools, 'echo \'{"MESSAGE": "a"}\'; echo "-- No entries --"')
+    asked = journalctl(tools, 'echo \'{"MESSAGE": "b"}\'; echo \'{"MESSAGE": "a"}\'; echo "-- --"')
     found = journal.query("s.service", lines=7, grep="x y", since=1700000000.5)
-    assert found == [{"MESSAGE": "a"}]
+    assert found == [{"MESSAGE": "a"}, {"MESSAGE": "b"}], "oldest first, as without --grep"
     words = asked.read_text()
-    assert "--lines=7 --since=@1700000000.500000 --grep=x y --unit=s.service" in words
+    assert "--lines=7 --since=@1700000000.500000 --grep=x y --reverse --unit=s.service" in words
     assert "--output=json" in words
 
 

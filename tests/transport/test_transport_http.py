@@ -180,7 +180,7 @@ def test_nobody_listens_there(ssh: tuple[paramiko.Transport, Forwarder]) -> None
         free = server.getsockname()[1]
     with (
         httpx.Client(transport=ChannelTransport(direct_tcpip(ssh[0]))) as client,
-        pytest.raises(httpx.ConnectError, match=f"the host cannot reach 127.0.0.1:{free}"),
+        pytest.raises(httpx.ConnectError, match=f"nothing answers at 127.0.0.1:{free} on the host"),
     ):
         client.get(f"http://127.0.0.1:{free}/", timeout=20)
 

@@ -1,0 +1,328 @@
+"""The commands that change nothing: status, wait, smoke, doctor and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsctl import errors
+from opsctl.errors import OpsctlError, Refused
+from opsctl.events import Event
+from opsctl.journal import Diagnosis, diagnose
+from opsctl.readiness import Readiness, Ready, wait_ready
+from opsctl.report import Reason, Report, Verdict
+from opsctl.rollout import doctor as doctor_checks
+from opsctl.rollout.plan import find_patchset
+from opsctl.rollout.prove import acceptance_since, emit_notes, prove, summary
+from opsctl.rollout.run import Options
+from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
+from opsctl.rollout.session import Session
+from opsctl.sglang import ServerError
+from opsctl.units.properties import Unit
+
+_EXITS: dict[str, int] = {
+    "pass": errors.EXIT_OK,
+    "fail": errors.EXIT_NOT_RESTORED,
+    "inconclusive": errors.EXIT_INCONCLUSIVE,
+}
+
+
+def status(session: Session) -> Report:
+    """Unit, version, generation, lock, last loads and last incident, as they are now."""
+    facts = session.inspect()
+    unit = Unit.from_show(facts["unit"])
+    generation = facts["generation"]
+    what = generation["set"] if generation else None
+    label = f"{what['name']} {what['version']}" if what else "no patch set"
+    number = generation["number"] if generation else None
+    place = f"generation {number}, " if number is not None else ""
+    serving = serving_of(session, unit)
+    incident = last_incident(session) if unit.exists else None
+    trouble = _trouble(facts)
+    verdict: Verdict = "fail" if trouble else serving.verdict
+    text = f"{unit.name} is {unit.state}, {place}{label}, {serving.text}"
+    reasons = [Reason(code="trouble", message=each) for each in trouble]
+    if serving.verdict != "pass":
+        cause = incident.diagnosis.remedy if incident and serving.verdict == "fail" else ""
+        reasons.append(Reason(code=serving.code, message=serving.text, remedy=cause))
+    return Report(
+        command="status",
+        host=session.host.name,
+        service=session.service.name,
+        verdict=verdict,
+        exit_code=_EXITS[verdict],
+        summary="; ".join([text, *trouble]),
+        reasons=tuple(reasons),
+        generation=number,
+        data={
+            "unit": {
+                "active_state": unit.active_state,
+                "sub_state": unit.sub_state,
+                "result": unit.result,
+                "invocation": unit.invocation_id,
+                "n_restarts": unit.n_restarts,
+                "main_pid": unit.main_pid,
+                "active_for_s": unit.active_for,
+            },
+            "version": facts["install"].get("version"),
+            "set": what,
+            "lock": facts["lock"],
+            "swap": facts["swap"],
+            "trouble": trouble,
+            "incident": _incident_json(incident),
+            "last_loads_s": facts["loads"],
+            "models": list(serving.models),
+            "http": serving.text,
+            "generations": [
+                {key: record.get(key) for key in ("number", "status", "set", "created", "who")}
+                for record in _recorded(session)
+            ],
+        },
+    )
+
+
+def _recorded(session: Session) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = session.call("generations")
+    except Refused:  # a damaged state folder, which the summary names
+        return []
+    return found
+
+
+def _incident_json(incident: Incident | None) -> dict[str, Any] | None:
+    if incident is None:
+        return None
+    return {
+        "at": incident.at,
+        "invocation": incident.invocation,
+        "text": incident.text,
+        **incident.diagnosis.to_json(),
+    }
+
+
+def changed_files(facts: Mapping[str, Any]) -> list[str]:
+    """Files that are not as the recorded generation has them."""
+    recorded = facts["generation"].get("files", {}) if facts["generation"] else {}
+    now = facts.get("install", {}).get("files", {})
+    return sorted(
+        path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
+    )
+
+
+def _trouble(facts: Mapping[str, Any]) -> list[str]:
+    """Why the disk is not, or may not be, what the recorded generation says."""
+    fault = facts.get("state_fault")
+    if fault:
+        return [str(fault["message"])]
+    if facts["swap"]:
+        swap = facts["swap"]
+        return [
+            f"a swap from generation {swap['from']} to {swap['to']} was cut off: the files may be "
+            "a mixture, and opsctl rollback finishes it"
+        ]
+    other = changed_files(facts)
+    return [f"the files on disk are not this generation's: {', '.join(other)}"] if other else []
+
+
+def wait(session: Session, options: Options) -> Report:
+    """Follow the present start until it is ready; nothing is started or changed.
+
+    Raises:
+        Refused: the unit is not running.
+    """
+    began = time.time()
+    facts = session.inspect()
+    unit = Unit.from_show(facts["unit"])
+    if unit.down:
+        raise _not_running(session, unit)
+    if unit.active and announced(session, unit):
+        serving = serving_of(session, unit)
+        if serving.verdict == "pass":
+            text = f"{unit.name} is ready"
+            return plain_report(session, "wait", text, data={"ready_s": 0.0})
+        remedy = "it may hang: opsctl logs; or listen or port in the inventory is not the unit's"
+        reason = Reason(code=serving.code, message=serving.text, remedy=remedy)
+        return _not_ready(session, began, reason, unit.invocation_id)
+    load = session.service.load
+    machine = Readiness(
+        previous_invocation="",
+        budget=options.budget or load.budget,
+        stall=options.stall or load.stall,
+        # The load began when the unit did, not when somebody came to look.
+        started=time.monotonic() - (unit.active_for or 0.0),
+        history=list(facts["loads"]),
+        restarts_before=unit.n_restarts,
+    )
+    with session.watch() as watch, session.client() as client:
+        outcome = wait_ready(machine, watch, client, session.emit)
+    if isinstance(outcome, Ready):
+        text = f"{unit.name} is ready after {outcome.ready_s:.1f} s"
+        data = {"ready_s": round(outcome.ready_s, 3), "lag_s": round(outcome.lag_s, 3)}
+        return plain_report(session, "wait", text, data=data)
+    reason = Reason(code=outcome.cause, message=outcome.message, remedy=outcome.remedy)
+    return _not_ready(session, began, reason, machine.invocation)
+
+
+def _not_ready(session: Session, began: float, reason: Reason, invocation: str) -> Report:
+    found = diagnose(session.journal(invocation)) if invocation else Diagnosis(incident=False)
+    if found.crash:
+        message = f"{reason.message}: {found.summary}"
+        reason = Reason(code=reason.code, message=message, remedy=found.remedy or reason.remedy)
+    return Report(
+        command="wait",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="fail",
+        exit_code=errors.EXIT_NOT_RESTORED,
+        summary=reason.message,
+        reasons=(reason,),
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={"diagnosis": found.to_json() if found.incident else None},
+    )
+
+
+def _not_running(session: Session, unit: Unit) -> Refused:
+    incident = last_incident(session) if unit.exists else None
+    cause = f"; last incident: {incident.text}" if incident else ""
+    return Refused(
+        f"{unit.name} is {unit.state}: there is no server to ask{cause}",
+        remedy=f"{incident.diagnosis.remedy if incident else ''} "
+        f"Start it with: opsctl restart {session.host.name}".strip(),
+        code="not_running",
+    )
+
+
+def smoke(session: Session) -> Report:
+    """Prove the server as it runs, changing nothing.
+
+    Raises:
+        Refused: the unit is not running, or is still loading.
+    """
+    began = time.time()
+    unit = session.unit()
+    if not unit.active:
+        raise _not_running(session, unit)
+    if not announced(session, unit):
+        raise Refused(
+            f"{unit.name} is still loading: {load_label(session, unit)}",
+            remedy=f"opsctl wait {session.host.name}",
+            code="loading",
+        )
+    session.emit(Event("smoke", "start"))
+    result = prove(session)
+    emit_notes(result, session.emit)
+    if result.verdict == "pass":
+        session.emit(Event("smoke", "ok", summary(result)))
+    return Report(
+        command="smoke",
+        host=session.host.name,
+        service=session.service.name,
+        verdict=result.verdict,
+        exit_code=_EXITS[result.verdict],
+        summary=summary(result),
+        reasons=tuple(Reason(code="smoke_failed", message=reason) for reason in result.reasons),
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={
+            "smoke": result.to_json(),
+            "accept_len": result.accept_len,
+            "verify_steps": result.verify_steps,
+            "invocation": unit.invocation_id,
+        },
+    )
+
+
+def doctor(session: Session, patches: Path) -> Report:
+    """Everything that would make a deploy fail. What cannot be reached is a finding too."""
+    expected: Any = None
+    try:
+        facts = session.inspect(audit=True)
+    except errors.Unreachable as error:
+        findings = [doctor_checks.Finding("ssh", "fail", error.message, error.remedy)]
+    else:
+        if session.service.patch_set is not None and "fault" not in facts["install"]:
+            try:
+                expected = find_patchset(session, patches, None)
+            except OpsctlError as error:
+                expected = error
+        findings = doctor_checks.examine(facts, session.service, expected)
+    faults = [f for f in findings if f.status == "fail"]
+    unreachable = any(f.name == "ssh" for f in faults)
+    text = f"{len(faults)} of {len(findings)} checks would make a deploy fail"
+    return Report(
+        command="doctor",
+        host=session.host.name,
+        service=session.service.name,
+        verdict="fail" if faults else "pass",
+        exit_code=_doctor_exit(failed=bool(faults), unreachable=unreachable),
+        summary=text if faults else f"{len(findings)} checks, nothing in the way of a deploy",
+        reasons=tuple(Reason(code=f.name, message=f.message, remedy=f.remedy) for f in faults),
+        data={"findings": [f.to_json() for f in findings]},
+    )
+
+
+def _doctor_exit(*, failed: bool, unreachable: bool) -> int:
+    if unreachable:
+        return errors.EXIT_UNREACHABLE
+    return errors.EXIT_REFUSED if failed else errors.EXIT_OK
+
+
+def metrics(session: Session) -> Report:
+    """Acceptance of the present start, from its decode lines and its endpoints."""
+    unit = session.unit()
+    entries = session.journal(unit.invocation_id) if unit.invocation_id else []
+    acceptance = acceptance_since(entries)
+    found = diagnose(entries)
+    scraped: dict[str, float] = {}
+    if unit.active:
+        with session.client() as client:
+            try:
+                scraped = client.metrics()
+            except ServerError as error:
+                session.emit(Event("metrics", "warn", error.message))
+    length = acceptance.accept_len
+    text = "no decode line since this start"
+    if length is not None:
+        text = f"accept len {length.mean:.2f} (p50 {length.p50:.2f}) over {acceptance.count} lines"
+    if found.crash:
+        text = f"this start crashed: {found.kind}; {text}"
+    elif not unit.active:
+        text = f"{unit.name} is {unit.state}; {text}"
+    report = plain_report(
+        session,
+        "metrics",
+        text,
+        data={
+            "invocation": unit.invocation_id,
+            "acceptance": acceptance.to_json(),
+            "prometheus": scraped,
+            "incident": found.to_json() if found.incident else None,
+        },
+    )
+    if unit.active and not found.crash:
+        return report
+    return report.model_copy(update={"verdict": "fail", "exit_code": errors.EXIT_NOT_RESTORED})
+
+
+def plain_report(
+    session: Session,
+    command: str,
+    text: str,
+    *,
+    generation: int | None = None,
+    data: dict[str, Any] | None = None,
+) -> Report:
+    """A pass with nothing more to say than `text`."""
+    return Report(
+        command=command,
+        host=session.host.name,
+        service=session.service.name,
+        verdict="pass",
+        exit_code=errors.EXIT_OK,
+        summary=text,
+        generation=generation,
+        data=data or {},
+    )

@@ -112,6 +112,9 @@ class State:
     def current(self) -> Optional[Record]:
         data = read_bytes(self.path("current"))
         if data is None:
+            # Generation 0 alone: the first deploy was cut off before it named it current.
+            if any(self.numbers()):
+                raise _damaged(self.path("current"), "it is missing, and generations are recorded")
             return None
         try:
             number = int(data)

@@ -214,3 +214,13 @@ def test_a_load_time_that_is_no_number_is_left_out(state: State) -> None:
         '{"seconds": "nan"}\n{"seconds": 1e999}\n{"seconds": 9}\n\xff\n'
     )
     assert state.loads() == [9.0]
+
+
+def test_a_lost_current_is_damage_and_not_a_fresh_host(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "svc")
+    state.prepare()
+    state.save({"number": 0})
+    assert state.current() is None, "the first deploy was cut off before it named one"
+    state.save({"number": 1})
+    with pytest.raises(HostFault, match="it is missing, and generations are recorded"):
+        state.current()

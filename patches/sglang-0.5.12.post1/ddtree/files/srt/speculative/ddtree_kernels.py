@@ -16,14 +16,11 @@ import torch
 import triton
 import triton.language as tl
 
-# Fields of a candidate's key, from the low bits: depth 8, rank 10, parent 10.
-RANK_SHIFT = 8
-PARENT_SHIFT = 18
+# A candidate's key, from the low bits: depth (8 bits), rank (10 bits, from 8), parent (10
+# bits, from 18). Literals below, as Triton's interpreter does not shift by a constexpr.
 
-_NONE = tl.constexpr(-(2**63))  # no candidate in this slot
-_KEY_MASK = tl.constexpr(0x7FFFFFFF)
-_RANK_SHIFT = tl.constexpr(RANK_SHIFT)
-_PARENT_SHIFT = tl.constexpr(PARENT_SHIFT)
+# No candidate in this slot: below every packed finite score, which ends at -9.188e18.
+_NONE = tl.constexpr(-9200000000000000000)
 
 
 @triton.jit
@@ -34,7 +31,7 @@ def _pack(score, key):
     """
     bits = (score + 0.0).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    packed = (ordered.to(tl.int64) << 32) | (_KEY_MASK - key).to(tl.int64)
+    packed = (ordered.to(tl.int64) << 32) | (key ^ 0x7FFFFFFF).to(tl.int64)
     return tl.where(score == float("-inf"), _NONE, packed)
 
 
@@ -79,7 +76,8 @@ def _build_tree_kernel(
     slot = tl.arange(0, SLOTS)
     frontier = tl.full([SLOTS], _NONE, tl.int64)
     base = tl.zeros([SLOTS], tl.float32)
-    first = _pack(tl.load(logprobs), tl.full([], 1, tl.int32))
+    zero = tl.full([], 0, tl.int32)
+    first = _pack(tl.load(logprobs), zero + 1)
     frontier = tl.where(slot == 0, first, frontier)
 
     for node in range(1, W):
@@ -89,8 +87,8 @@ def _build_tree_kernel(
             if node <= L:
                 forced = tl.load(logprobs + (node - 1) * stride_depth)
                 from_base = tl.max(tl.where(slot == node - 1, base, float("-inf")), axis=0)
-                chain = ((node - 1) << _PARENT_SHIFT) | node
-                best = _pack(from_base + forced, chain.to(tl.int32))
+                chain = zero + ((node - 1) << 18) + node
+                best = _pack(from_base + forced, chain)
         if best == _NONE:
             # Fewer prefixes than the budget: a node that is nobody's child, and sees
             # itself and the prefix.
@@ -99,9 +97,9 @@ def _build_tree_kernel(
             tl.store(depths + out + node, 0)
             tl.store(positions + out + node, start)
         else:
-            key = _KEY_MASK - (best & 0x7FFFFFFF).to(tl.int32)
-            parent = key >> _PARENT_SHIFT
-            rank = (key >> _RANK_SHIFT) & 0x3FF
+            key = (best & 0x7FFFFFFF).to(tl.int32) ^ 0x7FFFFFFF
+            parent = key >> 18
+            rank = (key >> 8) & 0x3FF
             depth = key & 0xFF
             row = (depth - 1) * stride_depth
             tl.store(tokens + out + node, tl.load(token_ids + row + rank))
@@ -114,14 +112,12 @@ def _build_tree_kernel(
             sibling_logprob = tl.load(
                 logprobs + row + rank + 1, mask=rank + 1 < K, other=float("-inf")
             )
-            sibling = _pack(parent_score + sibling_logprob, key + (1 << _RANK_SHIFT))
+            sibling = _pack(parent_score + sibling_logprob, key + (1 << 8))
             score = _score(best)
             child_logprob = tl.load(
                 logprobs + row + stride_depth, mask=depth < L, other=float("-inf")
             )
-            child = _pack(
-                score + child_logprob, ((node << _PARENT_SHIFT) | (depth + 1)).to(tl.int32)
-            )
+            child = _pack(score + child_logprob, zero + (node << 18) + depth + 1)
             frontier = tl.where(popped, sibling, frontier)
             frontier = tl.where(slot == node, child, frontier)
             base = tl.where(slot == node, score, base)

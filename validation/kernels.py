@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sglang.srt.speculative import ddtree_kernels, ddtree_tree
+from sglang.srt.speculative import ddtree_kernels, ddtree_top_k, ddtree_tree
 
 DEPTH = 7  # block size 8
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -61,9 +61,7 @@ def check_case(rng: np.random.Generator, batch: int, budget: int, depth: int, ki
     expected = torch.zeros(size, dtype=torch.bool)
     ddtree_tree.write_mask(plain, seq_lens, seq_lens, expected)
     mask = torch.full((size + 64,), 7, dtype=torch.uint8, device=DEVICE)
-    ddtree_kernels.write_mask(
-        arrays[1], seq_lens.to(DEVICE), int(seq_lens.max()), depth, mask
-    )
+    ddtree_kernels.write_mask(arrays[1], seq_lens.to(DEVICE), int(seq_lens.max()), depth, mask)
     if not torch.equal(mask[:size].cpu(), expected.to(torch.uint8)):
         return f"mask of {batch=} {budget=} {depth=} {kind=}"
     if not bool((mask[size:] == 7).all()):
@@ -75,11 +73,29 @@ def check_case(rng: np.random.Generator, batch: int, budget: int, depth: int, ki
         follow = (plain.parents[:, node] >= 0) & torch.from_numpy(rng.random(batch) < 0.7)
         rows = torch.nonzero(follow).squeeze(1)
         predicted[rows, plain.parents[rows, node].long()] = plain.tokens[rows, node]
-    walked = ddtree_kernels.walk_tree(
-        arrays[0], arrays[1], arrays[2], predicted.to(DEVICE), depth
-    )
+    walked = ddtree_kernels.walk_tree(arrays[0], arrays[1], arrays[2], predicted.to(DEVICE), depth)
     if not torch.equal(walked.cpu(), ddtree_tree.walk_tree(plain, predicted)):
         return f"walk of {batch=} {budget=} {depth=} {kind=}"
+    return ""
+
+
+def check_top_k(rng: np.random.Generator) -> str:
+    """The K best tokens of a few rows, by the kernel and by torch; '' if equal."""
+    vocab = int(rng.choice([300, 5000, 49152, 151936] if DEVICE == "cuda" else [300, 3000]))
+    k, rows = int(rng.choice([1, 4, 16, 32, 64])), int(rng.integers(1, 17))
+    logits = torch.from_numpy(rng.normal(size=(rows, vocab)).astype(np.float32) * 4).to(DEVICE)
+    if rng.random() < 0.5:
+        logits = logits.to(torch.bfloat16)
+    if DEVICE == "cpu":
+        logits = logits.float()  # the interpreter is wrong in bfloat16
+    values, ids, logsumexp = ddtree_top_k.top_k(logits, k, 7)
+    logits = logits.float()
+    if not torch.equal(values, torch.topk(logits, k).values):
+        return f"top-k values of {vocab=} {k=} {rows=}"
+    if not torch.equal(logits.gather(1, ids - 7), values):
+        return f"top-k ids of {vocab=} {k=} {rows=}"
+    if not torch.allclose(logsumexp, torch.logsumexp(logits, 1, keepdim=True), atol=1e-4):
+        return f"logsumexp of {vocab=} {k=} {rows=}"
     return ""
 
 
@@ -93,10 +109,10 @@ def check(cases: int) -> list[str]:
         depth = int(rng.choice([1, 2, 7, 15]))
         if DEVICE == "cpu":
             batch, budget = min(batch, 3), min(budget, 16)
-        failure = check_case(rng, batch, budget, depth, kind)
-        if failure:
-            failures.append(failure)
-    return failures
+        failures.append(check_case(rng, batch, budget, depth, kind))
+        if case % 8 == 0:
+            failures.append(check_top_k(rng))
+    return [failure for failure in failures if failure]
 
 
 def timed(step: Callable[[], Any], repeats: int = 200) -> dict[str, float]:
@@ -148,9 +164,7 @@ def time_all(seq_len: int = 2048) -> list[dict[str, Any]]:
     rows = []
     for budget in (8, 16, 32, 64):
         for batch in (1, 2, 4, 8):
-            logprobs, ids = (
-                x.to(DEVICE) for x in marginals(rng, batch, DEPTH, budget, "mixed")
-            )
+            logprobs, ids = (x.to(DEVICE) for x in marginals(rng, batch, DEPTH, budget, "mixed"))
             roots = torch.zeros(batch, dtype=torch.int64, device=DEVICE)
             seq_lens = torch.full((batch,), seq_len, dtype=torch.int64, device=DEVICE)
             predicted = torch.zeros((batch, budget + 1), dtype=torch.int64, device=DEVICE)
@@ -173,6 +187,16 @@ def time_all(seq_len: int = 2048) -> list[dict[str, Any]]:
                 write()
                 walk()
 
+            logits = torch.randn(batch * DEPTH, 49152, device=DEVICE, dtype=torch.bfloat16)
+
+            def rank(logits: Any = logits, budget: int = budget) -> None:
+                ddtree_top_k.top_k(logits, budget, 0)
+
+            def rank_torch(logits: Any = logits, budget: int = budget) -> None:
+                full = logits.float()
+                torch.topk(full, budget)
+                torch.logsumexp(full, dim=1, keepdim=True)
+
             row = {
                 "budget": budget,
                 "batch": batch,
@@ -182,6 +206,8 @@ def time_all(seq_len: int = 2048) -> list[dict[str, Any]]:
                 "walk": timed(walk),
                 "together": timed(three),
                 "together_launched": launched(three),
+                "top_k": timed(rank),
+                "top_k_torch": timed(rank_torch),
             }
             rows.append(row)
             print(json.dumps(row), flush=True)  # noqa: T201

@@ -25,7 +25,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +122,8 @@ def serving(
         yield server
     finally:
         # The session of this process holds all that the server started.
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
 
@@ -191,6 +189,8 @@ def main() -> int:
     parser.add_argument("--budgets", type=numbers, default=[1, 4, 8, 16, 32])
     parser.add_argument("--concurrency", type=numbers, default=[1, 2, 3, 4])
     parser.add_argument("--extra", action="append", default=[], help="more DDTREE arguments")
+    parser.add_argument("--pool", type=int, default=POOL, help="KV slots; few make it retract")
+    parser.add_argument("--context", type=int, help="context length, for requests that reach it")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
@@ -207,13 +207,16 @@ def main() -> int:
             f"--speculative-ddtree-budget={budget}",
             *args.extra,
         ]
+    common = []
+    if args.context:
+        common = [f"--context-length={args.context}", "--allow-auto-truncate"]
     prompts = make_prompts(args.prompts)
     results: dict[str, dict[str, Any]] = {}
     failed = False
     for name, arguments in servers.items():
         log = args.work / f"{name}.log"
         started = time.monotonic()
-        with serving(args.package, args.port, log, arguments) as server:
+        with serving(args.package, args.port, log, arguments + common, args.pool) as server:
             result = run(server, prompts, args.tokens, args.concurrency)
         results[name] = result
         wrong = differing(result, results["plain"])

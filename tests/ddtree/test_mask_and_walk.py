@@ -110,7 +110,8 @@ def test_walk_against_all_paths():
         width, depth = int(rng.integers(2, 34)), int(rng.integers(1, 8))
         tree = random_tree(rng, 3, width, depth)
         predicted = agreeing_predictions(rng, tree)
-        check_walk(tree, predicted, WalkResult.unpack(ddtree_tree.walk_tree(tree, predicted).numpy()))
+        packed = ddtree_tree.walk_tree(tree, predicted)
+        check_walk(tree, predicted, WalkResult.unpack(packed.numpy()))
 
 
 def test_the_kernel_walks_the_same_path():

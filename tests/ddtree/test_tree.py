@@ -72,9 +72,7 @@ def test_search_equals_the_exhaustive_oracle(kind):
 @given(
     st.integers(1, 3).flatmap(
         lambda ranks: st.lists(
-            st.lists(
-                st.integers(-8, 0).map(lambda q: q / 4), min_size=ranks, max_size=ranks
-            ),
+            st.lists(st.integers(-8, 0).map(lambda q: q / 4), min_size=ranks, max_size=ranks),
             min_size=1,
             max_size=4,
         )
@@ -133,7 +131,9 @@ def test_fewer_prefixes_than_the_budget_leave_padding_that_nothing_reaches():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("depth", "ranks", "budget"), [(7, 8, 8), (1, 5, 4), (3, 1, 6), (15, 4, 17)])
+@pytest.mark.parametrize(
+    ("depth", "ranks", "budget"), [(7, 8, 8), (1, 5, 4), (3, 1, 6), (15, 4, 17)]
+)
 @pytest.mark.parametrize("chain_seed", [False, True])
 def test_the_kernel_builds_the_same_tree(kind, depth, ranks, budget, chain_seed):
     inputs, plain = trees(2, depth, ranks, budget, kind, 11, chain_seed=chain_seed)

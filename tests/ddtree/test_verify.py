@@ -3,6 +3,7 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,7 +111,7 @@ class Pool:
 
     def check(self):
         """Every slot has exactly one owner: a request's row, or the free list."""
-        owned = sum(self.owned(), [])
+        owned = list(itertools.chain.from_iterable(self.owned()))
         free = self.allocator.free_pages.tolist()
         assert sorted(owned + free) == list(range(1, self.size + 1))
         assert [r.kv_committed_len for r in self.reqs] == self.batch.seq_lens.tolist()
@@ -200,7 +201,8 @@ def step(pool, rng, budget, *, agree=0.8):
     assert flat == len(batch.out_cache_loc) == len(next_hidden)
     # What is not kept is freed, each slot once.
     assert len(set(pool.freed)) == len(pool.freed)
-    assert sorted(pool.freed + batch.out_cache_loc.tolist()) == sorted(slots_given.flatten().tolist())
+    kept = batch.out_cache_loc.tolist()
+    assert sorted(pool.freed + kept) == sorted(slots_given.flatten().tolist())
     pool.check()
     return verify, correct
 
@@ -391,5 +393,3 @@ def test_verify_insists_on_pages_of_one_token():
     verify = DDTreeVerifyInput(torch.zeros(5), torch.zeros(5), 5)
     with pytest.raises(RuntimeError, match="page size 1"):
         verify.verify(batch=pool.batch, logits_output=None, page_size=16)
-
-

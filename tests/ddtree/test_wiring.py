@@ -12,7 +12,7 @@ import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.utils import get_alloc_len_per_decode
 from sglang.srt.model_executor.cuda_graph_runner import _grouped_foreach_copy_
-from sglang.srt.speculative import ddtree_tree, ddtree_utils
+from sglang.srt.speculative import ddtree_marginals, ddtree_top_k, ddtree_utils
 from sglang.srt.speculative.ddtree_metrics import DDTreeMetrics
 from sglang.srt.speculative.ddtree_utils import (
     refuse_ddtree_request,
@@ -83,9 +83,7 @@ def test_no_width_without_speculation():
 
 def test_scheduler_reserves_the_verify_width(monkeypatch):
     args = arguments()
-    monkeypatch.setattr(
-        "sglang.srt.managers.schedule_batch.get_global_server_args", lambda: args
-    )
+    monkeypatch.setattr("sglang.srt.managers.schedule_batch.get_global_server_args", lambda: args)
     batch = SimpleNamespace(
         token_to_kv_pool_allocator=SimpleNamespace(page_size=1),
         reqs=[None] * 3,
@@ -245,13 +243,13 @@ def test_vocabulary_shards_merged_equal_the_whole(vocab, added, ranks, k):
             out.copy_(torch.cat([mine, mine]))
 
     for shard in shards:
-        ddtree_tree.draft_top_k(hidden, shard, k, Recorder())
+        ddtree_marginals.draft_top_k(hidden, shard, k, Recorder())
     whole = torch.log_softmax(hidden @ weight.T, dim=-1)
     expected, ids = torch.topk(whole, k)
     results = []
     for shard in shards:
         group = Group(sent) if ranks > 1 else SimpleNamespace(world_size=1)
-        results.append(ddtree_tree.draft_top_k(hidden, shard, k, group))
+        results.append(ddtree_marginals.draft_top_k(hidden, shard, k, group))
     for logprobs, token_ids in results:
         assert torch.allclose(logprobs, expected, atol=1e-5)
         assert torch.equal(token_ids, ids)
@@ -270,8 +268,27 @@ def test_only_scores_and_ids_of_k_tokens_are_sent():
             widths.append(mine.shape[1])
             out.copy_(torch.cat([mine, mine]))
 
-    ddtree_tree.draft_top_k(torch.randn(7, 6), shards[0], 16, Recorder())
+    ddtree_marginals.draft_top_k(torch.randn(7, 6), shards[0], 16, Recorder())
     assert widths == [2 * 16 + 1]
+
+
+@pytest.mark.parametrize(("vocab", "k"), [(512, 16), (2500, 8), (3, 5)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_kernel_ranks_as_torch_does(vocab, k, ties):
+    torch.manual_seed(vocab)
+    logits = torch.randn(3, vocab) * 3
+    if ties:
+        logits = logits.round()
+    values, ids, logsumexp = ddtree_top_k.top_k(logits, k, 100)
+    size = min(k, vocab)
+    assert torch.equal(values[:, :size], torch.topk(logits, size).values)
+    assert torch.allclose(logsumexp, torch.logsumexp(logits, 1, keepdim=True), atol=1e-5)
+    assert torch.equal(logits.gather(1, ids[:, :size] - 100), values[:, :size])
+    for row in range(3):
+        # Of equal logits the lowest ids, in their order.
+        order = sorted(range(vocab), key=lambda token, row=row: (-float(logits[row, token]), token))
+        assert (ids[row, :size] - 100).tolist() == order[:size]
+    assert values[:, size:].eq(float("-inf")).all()
 
 
 def test_the_metrics_line(caplog):

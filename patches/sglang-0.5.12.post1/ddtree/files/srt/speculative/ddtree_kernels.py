@@ -20,11 +20,11 @@ import triton.language as tl
 # bits, from 18). Literals below, as Triton's interpreter does not shift by a constexpr.
 
 # No candidate in this slot: below every packed finite score, which ends at -9.188e18.
-_NONE = tl.constexpr(-9200000000000000000)
+NONE = tl.constexpr(-9200000000000000000)
 
 
 @triton.jit
-def _pack(score, key):
+def pack(score, key):
     """A candidate as one int64 whose order is: higher score first, then lower key.
 
     The score's bits are made to sort as a signed integer; adding 0.0 makes -0.0 equal 0.0.
@@ -32,11 +32,12 @@ def _pack(score, key):
     bits = (score + 0.0).to(tl.int32, bitcast=True)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     packed = (ordered.to(tl.int64) << 32) | (key ^ 0x7FFFFFFF).to(tl.int64)
-    return tl.where(score == float("-inf"), _NONE, packed)
+    return tl.where(score == float("-inf"), NONE, packed)
 
 
 @triton.jit
-def _score(packed):
+def unpack_score(packed):
+    """The score of a candidate that `pack` made."""
     ordered = (packed >> 32).to(tl.int32)
     bits = ordered ^ ((ordered >> 31) & 0x7FFFFFFF)
     return bits.to(tl.float32, bitcast=True)
@@ -74,10 +75,10 @@ def _build_tree_kernel(
     # The frontier. Slot n holds first the first child of node n; a popped candidate's slot
     # passes to its next sibling, which has the same parent and so the same base score.
     slot = tl.arange(0, SLOTS)
-    frontier = tl.full([SLOTS], _NONE, tl.int64)
+    frontier = tl.full([SLOTS], NONE, tl.int64)
     base = tl.zeros([SLOTS], tl.float32)
     zero = tl.full([], 0, tl.int32)
-    first = _pack(tl.load(logprobs), zero + 1)
+    first = pack(tl.load(logprobs), zero + 1)
     frontier = tl.where(slot == 0, first, frontier)
 
     for node in range(1, W):
@@ -88,8 +89,8 @@ def _build_tree_kernel(
                 forced = tl.load(logprobs + (node - 1) * stride_depth)
                 from_base = tl.max(tl.where(slot == node - 1, base, float("-inf")), axis=0)
                 chain = zero + ((node - 1) << 18) + node
-                best = _pack(from_base + forced, chain)
-        if best == _NONE:
+                best = pack(from_base + forced, chain)
+        if best == NONE:
             # Fewer prefixes than the budget: a node that is nobody's child, and sees
             # itself and the prefix.
             tl.store(tokens + out + node, root)
@@ -112,12 +113,12 @@ def _build_tree_kernel(
             sibling_logprob = tl.load(
                 logprobs + row + rank + 1, mask=rank + 1 < K, other=float("-inf")
             )
-            sibling = _pack(parent_score + sibling_logprob, key + (1 << 8))
-            score = _score(best)
+            sibling = pack(parent_score + sibling_logprob, key + (1 << 8))
+            score = unpack_score(best)
             child_logprob = tl.load(
                 logprobs + row + stride_depth, mask=depth < L, other=float("-inf")
             )
-            child = _pack(score + child_logprob, zero + (node << 18) + depth + 1)
+            child = pack(score + child_logprob, zero + (node << 18) + depth + 1)
             frontier = tl.where(popped, sibling, frontier)
             frontier = tl.where(slot == node, child, frontier)
             base = tl.where(slot == node, score, base)

@@ -14,8 +14,9 @@ import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.speculative.ddtree_info import DDTreeVerifyInput
+from sglang.srt.speculative.ddtree_marginals import draft_top_k
 from sglang.srt.speculative.ddtree_metrics import DDTreeMetrics
-from sglang.srt.speculative.ddtree_tree import build_tree, draft_top_k
+from sglang.srt.speculative.ddtree_tree import build_tree
 from sglang.srt.speculative.ddtree_utils import unsupported_model
 from sglang.srt.speculative.dflash_info import DFlashDraftInput, DFlashVerifyInput
 from sglang.srt.speculative.dflash_worker import DFlashWorker

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import end_to_end
@@ -126,3 +127,25 @@ def test_the_server_refuses_before_it_loads_anything(package, tmp_path, argument
         pass
     assert message in log.read_text(errors="replace")
     assert "Load weight begin" not in log.read_text(errors="replace")
+
+
+def test_two_ranks_agree_on_trees_and_samples(package, tmp_path, monkeypatch):
+    """Tensor parallelism over gloo: each rank has half of the vocabulary and its own dice.
+
+    Ranks that took different tokens would wait for each other for ever.
+    """
+    monkeypatch.setenv("CPU_GRAPHS", "0")
+    prompts = end_to_end.make_prompts(4)
+    arguments = [*ddtree(12), "--skip-server-warmup"]
+    with end_to_end.serving(package, PORT, tmp_path / "one.log", arguments) as server:
+        one = end_to_end.run(server, prompts, 16, [1])
+    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "0|0")
+    with end_to_end.serving(
+        package, PORT, tmp_path / "two.log", [*arguments, "--tp-size=2"]
+    ) as server:
+        two = end_to_end.run(server, prompts, 16, [2])
+        with ThreadPoolExecutor(3) as pool:
+            sampled = list(pool.map(lambda p: server.generate(p, 24, temperature=1.2), prompts))
+        assert [len(answer["output_ids"]) for answer in sampled] == [24] * 4
+    assert two["outputs"][0] == one["outputs"][0]
+    assert two["verifies"] == one["verifies"]

@@ -203,8 +203,8 @@ class Group:
     def __init__(self, packed):
         self.packed, self.world_size = packed, len(packed)
 
-    def all_gather_into_tensor(self, out, mine):
-        out.copy_(torch.cat(self.packed))
+    def all_gather(self, mine, dim):
+        return torch.cat(self.packed, dim=dim)
 
 
 def heads(vocab, added, ranks, hidden=6, padding=4):
@@ -238,9 +238,9 @@ def test_vocabulary_shards_merged_equal_the_whole(vocab, added, ranks, k):
     class Recorder:
         world_size = 2
 
-        def all_gather_into_tensor(self, out, mine):
+        def all_gather(self, mine, dim):
             sent.append(mine)
-            out.copy_(torch.cat([mine, mine]))
+            return torch.cat([mine, mine], dim=dim)
 
     for shard in shards:
         ddtree_marginals.draft_top_k(hidden, shard, k, Recorder())
@@ -264,9 +264,9 @@ def test_only_scores_and_ids_of_k_tokens_are_sent():
     class Recorder:
         world_size = 2
 
-        def all_gather_into_tensor(self, out, mine):
+        def all_gather(self, mine, dim):
             widths.append(mine.shape[1])
-            out.copy_(torch.cat([mine, mine]))
+            return torch.cat([mine, mine], dim=dim)
 
     ddtree_marginals.draft_top_k(torch.randn(7, 6), shards[0], 16, Recorder())
     assert widths == [2 * 16 + 1]

@@ -32,8 +32,7 @@ def draft_top_k(
     if tp_group.world_size > 1:
         # Scores and ids of K tokens a rank, never the logits.
         packed = torch.cat([values, ids.to(torch.int32).view(torch.float32), logsumexp], dim=1)
-        gathered = packed.new_empty((tp_group.world_size * packed.shape[0], packed.shape[1]))
-        tp_group.all_gather_into_tensor(gathered, packed)
+        gathered = tp_group.all_gather(packed, dim=0)
         values, ids, logsumexp = merge_shards(
             gathered.view(tp_group.world_size, *packed.shape), k
         )

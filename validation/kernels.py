@@ -51,7 +51,11 @@ def check_case(rng: np.random.Generator, batch: int, budget: int, depth: int, ki
     width = budget + 1
     plain = ddtree_tree.build_tree(logprobs, ids, roots, seq_lens, budget, seeded)
     arrays = ddtree_kernels.build_tree(
-        *(x.to(DEVICE) for x in (logprobs, ids, roots, seq_lens)), width, seeded
+        *(x.to(DEVICE) for x in (logprobs, ids)),
+        roots.to(DEVICE)[:, None].repeat(1, 8)[:, 0],  # strided, as the worker has them
+        seq_lens.to(DEVICE),
+        width,
+        seeded,
     )
     for name, ours in zip(("tokens", "parents", "depths", "positions"), arrays, strict=True):
         if not torch.equal(ours.cpu(), getattr(plain, name)):

@@ -137,7 +137,11 @@ def test_fewer_prefixes_than_the_budget_leave_padding_that_nothing_reaches():
 @pytest.mark.parametrize("chain_seed", [False, True])
 def test_the_kernel_builds_the_same_tree(kind, depth, ranks, budget, chain_seed):
     inputs, plain = trees(2, depth, ranks, budget, kind, 11, chain_seed=chain_seed)
-    built = ddtree_kernels.build_tree(*inputs, budget + 1, chain_seed)
+    logprobs, ids, roots, seq_lens = inputs
+    # As the worker has them: the first column of the blocks.
+    strided = roots[:, None].repeat(1, 8)[:, 0]
+    assert strided.stride(0) == 8
+    built = ddtree_kernels.build_tree(logprobs, ids, strided, seq_lens, budget + 1, chain_seed)
     for name, ours in zip(("tokens", "parents", "depths", "positions"), built, strict=True):
         assert torch.equal(ours, getattr(plain, name)), name
 

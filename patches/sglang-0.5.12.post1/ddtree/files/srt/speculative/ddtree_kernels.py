@@ -47,12 +47,13 @@ def unpack_score(packed):
 def _build_tree_kernel(
     logprobs,  # [B, L, K] float32, descending in K
     token_ids,  # [B, L, K] int64
-    roots,  # [B] int64
+    roots,  # [B] int64, any stride
     seq_lens,  # [B]
     tokens,  # out [B, W] int64
     parents,  # out [B, W] int32
     depths,  # out [B, W] int32
     positions,  # out [B, W] int64
+    stride_root,
     stride_request,
     stride_depth,
     L: tl.constexpr,
@@ -65,7 +66,7 @@ def _build_tree_kernel(
     logprobs += request.to(tl.int64) * stride_request
     token_ids += request.to(tl.int64) * stride_request
     out = request * W
-    root = tl.load(roots + request).to(tl.int64)
+    root = tl.load(roots + request * stride_root).to(tl.int64)
     start = tl.load(seq_lens + request).to(tl.int64)
     tl.store(tokens + out, root)
     tl.store(parents + out, -1)
@@ -224,6 +225,7 @@ def build_tree(
         parents,
         depths,
         positions,
+        roots.stride(0),
         logprobs.stride(0),
         logprobs.stride(1),
         L=depth,

@@ -16,6 +16,7 @@ from sglang.srt.speculative import ddtree_marginals, ddtree_top_k, ddtree_utils
 from sglang.srt.speculative.ddtree_metrics import DDTreeMetrics
 from sglang.srt.speculative.ddtree_utils import (
     refuse_ddtree_request,
+    reserved_width,
     resolve_ddtree_server_args,
     unsupported_model,
     verify_width,
@@ -79,6 +80,13 @@ def test_verify_width_of_target_and_draft(algorithm, is_draft_worker, width):
 def test_no_width_without_speculation():
     args = arguments(speculative_algorithm=None, speculative_num_draft_tokens=None)
     assert verify_width(args) is None
+    assert reserved_width(args) is None
+
+
+@pytest.mark.parametrize(("budget", "width"), [(1, 8), (6, 8), (7, 8), (8, 9), (32, 33)])
+def test_a_step_holds_the_larger_of_block_and_tree(budget, width):
+    assert reserved_width(arguments(speculative_ddtree_budget=budget)) == width
+    assert reserved_width(arguments(speculative_algorithm="DFLASH")) == 8
 
 
 def test_scheduler_reserves_the_verify_width(monkeypatch):
@@ -92,6 +100,10 @@ def test_scheduler_reserves_the_verify_width(monkeypatch):
     )
     assert ScheduleBatch.new_tokens_required_next_decode(batch) == 3 * 33
     assert get_alloc_len_per_decode(args) == 33
+    # The draft takes its block of 8 first, however small the tree.
+    args.speculative_ddtree_budget = 1
+    assert ScheduleBatch.new_tokens_required_next_decode(batch) == 3 * 8
+    assert get_alloc_len_per_decode(args) == 8
 
 
 def test_ddtree_is_dflash_to_everyone_else():

@@ -125,12 +125,12 @@ def _build_tree_kernel(
             base = tl.where(slot == node, score, base)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _write_mask_kernel(
     parents,  # [B, W] int32
     seq_lens,  # [B]
     mask,  # out, flat uint8: per request [W, seq_len + W], packed
-    B,
+    batch,
     L: tl.constexpr,
     W: tl.constexpr,
     REQUESTS: tl.constexpr,
@@ -139,7 +139,7 @@ def _write_mask_kernel(
     request = tl.program_id(0) // W
     row = tl.program_id(0) % W
     others = tl.arange(0, REQUESTS)
-    lens = tl.load(seq_lens + others, mask=others < B, other=0).to(tl.int64)
+    lens = tl.load(seq_lens + others, mask=others < batch, other=0).to(tl.int64)
     before = tl.sum(tl.where(others < request, lens, 0), axis=0)
     prefix = tl.sum(tl.where(others == request, lens, 0), axis=0)
     width = prefix + W
@@ -247,7 +247,7 @@ def write_mask(
 ) -> None:
     """Write every request's [W, seq_len + W] mask, packed, into the start of `mask` (uint8)."""
     batch, width = parents.shape
-    columns = 1024 if max_seq_len <= 16384 else 4096
+    columns = 2048
     _write_mask_kernel[(batch * width, triton.cdiv(max_seq_len + width, columns))](
         parents,
         seq_lens,
@@ -255,7 +255,8 @@ def write_mask(
         batch,
         L=depth,
         W=width,
-        REQUESTS=triton.next_power_of_2(batch),
+        # One compilation for all usual batches: none of them should wait for a compiler.
+        REQUESTS=max(64, triton.next_power_of_2(batch)),
         COLUMNS=columns,
         num_warps=4,
     )

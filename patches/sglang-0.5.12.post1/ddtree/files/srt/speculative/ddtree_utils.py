@@ -41,6 +41,18 @@ def verify_width(server_args: ServerArgs, is_draft_worker: bool = False) -> Opti
     return server_args.speculative_num_draft_tokens
 
 
+def reserved_width(server_args: ServerArgs) -> Optional[int]:
+    """KV slots per request that a step holds at once; None without speculative decoding.
+
+    The draft takes a block and gives it back before the tree takes its own, so it is the
+    larger of the two: a small budget does not make the block any smaller.
+    """
+    width = verify_width(server_args)
+    if server_args.speculative_algorithm == DDTREE:
+        return max(width, int(server_args.speculative_num_draft_tokens))
+    return width
+
+
 def resolve_ddtree_server_args(args: ServerArgs) -> None:
     """Fill in DDTREE's defaults and refuse, before anything is loaded, what cannot be right.
 

@@ -149,3 +149,13 @@ def test_two_ranks_agree_on_trees_and_samples(package, tmp_path, monkeypatch):
         assert [len(answer["output_ids"]) for answer in sampled] == [24] * 4
     assert two["outputs"][0] == one["outputs"][0]
     assert two["verifies"] == one["verifies"]
+
+
+def test_a_tree_smaller_than_the_block_on_a_full_cache(package, tmp_path, monkeypatch):
+    """The draft takes its block without evicting: what is reserved must hold it."""
+    monkeypatch.setenv("CPU_GRAPHS", "0")
+    log = tmp_path / "server.log"
+    with end_to_end.serving(package, PORT, log, ddtree(1), pool=260) as server:
+        result = end_to_end.run(server, end_to_end.make_prompts(10), 40, [3])
+    assert result["tokens"] == 400
+    assert result["used_tokens"] == 0

@@ -78,7 +78,7 @@ class DDTreeVerifyInput(DFlashVerifyInput):
             batch.out_cache_loc,
             bs,
         )
-        size = mask_size(bs, self.draft_token_num, int(batch.seq_lens_sum))
+        size = mask_size(bs, self.draft_token_num, int(batch.seq_lens_cpu.sum()))
         if graph_mask is not None and graph_mask.numel() >= size:
             self.custom_mask = graph_mask[:size]
         else:

@@ -11,11 +11,13 @@ CPU_ATTN_FAULT_FILE exists, that forward pass raises the file's text.
 # mypy: disable-error-code="import-not-found, unused-ignore, no-any-return"
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cpu_graphs
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -43,11 +45,12 @@ def backend_class() -> type:
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
     from sglang.srt.layers.radix_attention import AttentionType
 
-    class CpuVerifyAttnBackend(TorchNativeAttnBackend):  # type: ignore[misc, unused-ignore]
+    class CpuVerifyAttnBackend(cpu_graphs.StaticMask, TorchNativeAttnBackend):  # type: ignore[misc, unused-ignore]
         def __init__(self, model_runner: Any) -> None:
             super().__init__(model_runner)
             self.req_to_token = model_runner.req_to_token_pool.req_to_token
             self.kv_pool = model_runner.token_to_kv_pool
+            self.max_context_len = model_runner.model_config.context_len
 
         def forward_extend(  # noqa: PLR0917 - SGLang's signature
             self,
@@ -96,6 +99,7 @@ def _keep_dtype(model: Any) -> None:
     """ModelRunner hands a draft model ``input_embeds.bfloat16()``, whatever --dtype says."""
     dtype, forward = model.fc.weight.dtype, model.forward
 
+    @functools.wraps(forward)  # SGLang looks for input_embeds in its signature
     def forward_in_dtype(*args: Any, **kwargs: Any) -> Any:
         kwargs["input_embeds"] = kwargs["input_embeds"].to(dtype)
         return forward(*args, **kwargs)
@@ -139,3 +143,5 @@ def register() -> None:
 
     spec_utils.assign_req_to_token_pool = _AssignReqToTokenPool()
     ATTENTION_BACKENDS["triton"] = _make_backend
+    if cpu_graphs.enabled():
+        cpu_graphs.register()

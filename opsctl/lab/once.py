@@ -18,6 +18,7 @@ def run_once(
     read_only: Mapping[Path, str],
     writable: Mapping[Path, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    working_folder: str = "/root",
     disk: str = "1g",
     emit: Emit = ignore,
 ) -> int:
@@ -33,7 +34,13 @@ def run_once(
     needs.require()
     built = recipe.current()
     root = tree.ensure(built, emit)
-    nspawn = [*launch.NSPAWN, "--as-pid2", "--pipe", f"--machine={name}"]
+    nspawn = [
+        *launch.NSPAWN,
+        "--as-pid2",
+        "--pipe",
+        f"--machine={name}",
+        f"--chdir={working_folder}",
+    ]
     nspawn += [f"--bind-ro={source}:{place}" for source, place in read_only.items()]
     nspawn += [f"--bind={source}:{place}" for source, place in (writable or {}).items()]
     settings = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}

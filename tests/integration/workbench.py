@@ -124,6 +124,7 @@ class Bench:
         folder = root / "sglang-0.5.12.post1" / "ddtree"
         for old in folder.glob("*.patch"):
             old.unlink()
+        shutil.rmtree(folder / "files", ignore_errors=True)
         parts: list[str] = []
         for path, (before, after) in edits.items():
             text = self.pristine(path)

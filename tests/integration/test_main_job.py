@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 from workbench import DFLASH, PACKAGE, STATE, Bench
@@ -66,10 +65,7 @@ def test_interrupt_in_the_middle_restores(bench: Bench) -> None:
     """A cancelled CI job: SIGTERM while the new version loads."""
     before = bench.files()
     process = bench.start("deploy", "--yes")
-    deadline = time.monotonic() + 60
-    while "get_rope_config" not in bench.inside(f"cat {PACKAGE}/{DFLASH}"):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    bench.wait_for_swap()
     process.send_signal(signal.SIGTERM)
     outcome = bench.finish(process)
     assert outcome.exit_code == 130, outcome.said
@@ -81,10 +77,7 @@ def test_lost_connection_in_the_middle_restores(bench: Bench) -> None:
     """The network drops while the new version loads: opsctl connects anew and rolls back."""
     before = bench.files()
     process = bench.start("deploy", "--yes")
-    deadline = time.monotonic() + 60
-    while "get_rope_config" not in bench.inside(f"cat {PACKAGE}/{DFLASH}"):
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    bench.wait_for_swap()
     # Our own session is among these, hence the detour through a transient unit.
     bench.inside(
         "systemd-run --on-active=1 --timer-property=AccuracySec=100ms pkill -f 'sshd: root@'"

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ class Bench:
         content["version"] = version
         manifest.write_text(yaml.safe_dump(content), encoding="utf-8")
         return root
+
+    def wait_for_swap(self) -> None:
+        """Until the files of the deploy under way are in place, and its load begins."""
+        deadline = time.monotonic() + 60
+        while "get_rope_config" not in self.inside(f"cat {PACKAGE}/{DFLASH}"):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
 
     def pristine(self, path: str) -> str:
         found = patchset.find(resources.bundled("patches"), "ddtree", "sglang", "0.5.12.post1")

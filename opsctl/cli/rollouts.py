@@ -78,6 +78,7 @@ def plan(
     session: Any,
     patch_set: opt.PatchSetOption = None,
     patches: opt.PatchesOption = None,
+    stat: Annotated[bool, typer.Option("--stat", help="The files only, without the diff.")] = False,
 ) -> Report:
     """Show what deploy would do, as a diff, changing nothing."""
     from opsctl.rollout import commands
@@ -85,7 +86,7 @@ def plan(
     made = commands.plan(session, command.patches(patches), patch_set)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stdout)
-        sys.stdout.write(made.diff)
+        sys.stdout.write("" if stat else made.diff)
     return commands.plan_report(session, made)
 
 

@@ -12,6 +12,7 @@ from opsctl.cli import options as opt
 from opsctl.cli.context import Command, on_host
 from opsctl.cli.terminal import plain
 from opsctl.errors import UsageError
+from opsctl.text import counted
 
 if TYPE_CHECKING:
     from opsctl.journal import Entry
@@ -60,7 +61,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
 ) -> Report | None:
     """The journal of the present start, systemd's own lines about it included."""
-    from opsctl.report import Report
+    from opsctl.rollout import observe
 
     if follow and command.json:
         raise UsageError("--follow has no end, so no report", remedy="leave one of them out")
@@ -71,15 +72,8 @@ def logs(
     if follow:
         _follow(session, entries[-1].realtime if entries else 0.0)
         return None
-    return Report(
-        command="logs",
-        host=session.host.name,
-        service=session.service.name,
-        verdict="pass",
-        exit_code=0,
-        summary=f"{len(entries)} line{'' if len(entries) == 1 else 's'}",
-        data={"invocation": invocation, "entries": [_entry(e) for e in entries]},
-    )
+    data = {"invocation": invocation, "entries": [_entry(e) for e in entries]}
+    return observe.plain_report(session, "logs", counted(len(entries), "line"), data=data)
 
 
 def _follow(session: Any, after: float) -> None:

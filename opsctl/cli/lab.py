@@ -11,6 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
+from opsctl.text import counted
 
 if TYPE_CHECKING:
     from opsctl.inventory import Service
@@ -139,7 +140,7 @@ def status(context: typer.Context, json: opt.JsonOption = False) -> None:
             for each in labs:
                 state = "running" if each.running else "dead"
                 sys.stdout.write(f"{each.name:<16} {state:<8} {each.address}:{each.ssh_port}\n")
-        return _report("status", f"{len(labs)} lab{'' if len(labs) == 1 else 's'}", labs)
+        return _report("status", counted(len(labs), "lab"), labs)
 
     run(command, work)
 

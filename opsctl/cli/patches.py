@@ -11,6 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
+from opsctl.text import counted
 
 if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
@@ -68,8 +69,8 @@ def list_(
             for each in found:
                 target = f"{each.target.distribution} {each.target.version}"
                 sys.stdout.write(f"{each.label:<20} {target:<24} {each.description}\n")
-        count = f"{len(found)} patch set{'' if len(found) == 1 else 's'}"
-        return _report("patches list", count, {"sets": [_facts(f) for f in found]})
+        sets = [_facts(each) for each in found]
+        return _report("patches list", counted(len(found), "patch set"), {"sets": sets})
 
     run(command, work)
 
@@ -134,7 +135,7 @@ def check(
             command="patches check",
             verdict="fail" if faults else "pass",
             exit_code=EXIT_REFUSED if faults else EXIT_OK,
-            summary=f"{len(faults)} fault{'' if len(faults) == 1 else 's'}"
+            summary=counted(len(faults), "fault")
             if faults
             else ", ".join(f"{r.name} {r.version} is fit to deploy" for r in reports),
             reasons=tuple(

@@ -189,7 +189,6 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "record_load": record_load,
     "generations": generations,
     "unit_state": unit.show,
-    "unit_cat": unit.cat,
     "unit_control": unit.control,
     "journal": journal.query,
 }

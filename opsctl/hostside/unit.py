@@ -59,11 +59,6 @@ def show(unit: str) -> Dict[str, Any]:
     return properties
 
 
-def cat(unit: str) -> str:
-    """The unit file with its drop-ins, as systemd has them on disk."""
-    return run(["systemctl", "cat", "--no-pager", "--", unit]).stdout
-
-
 def control(unit: str, verb: str) -> Dict[str, Any]:
     """Queue the job `verb` and return at once: a load may take eleven minutes.
 

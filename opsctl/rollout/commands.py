@@ -14,6 +14,7 @@ from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS
+from opsctl.text import counted
 from opsctl.units.properties import Unit
 
 
@@ -32,8 +33,7 @@ def nothing_to_do(made: Plan) -> bool:
 
 def plan_report(session: Session, made: Plan) -> Report:
     """A plan as a command's result."""
-    count = len(made.changes)
-    text = f"deploy would change {count} file{'' if count == 1 else 's'} and restart"
+    text = f"deploy would change {counted(len(made.changes), 'file')} and restart"
     if made.noop:
         text = "nothing to do: the host has this set"
     return plain_report(session, "plan", text, data={"plan": made.to_json()})
@@ -43,7 +43,7 @@ def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Rep
     """Carry out `made`. A host that has the set already and serves is left alone."""
     if nothing_to_do(made):
         return _nothing_done(session, made)
-    run = Run("deploy", session, options, patches, plan=made)
+    run = Run("deploy", session, options, plan=made)
     return engine.execute(run, _playbook("deploy", patches))
 
 
@@ -71,7 +71,7 @@ def _nothing_done(session: Session, made: Plan) -> Report:
 
 
 def restart(session: Session, patches: Path, options: Options) -> Report:
-    run = Run("restart", session, options, patches)
+    run = Run("restart", session, options)
     return engine.execute(run, _playbook("restart", patches))
 
 
@@ -93,7 +93,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
             "in place (name a generation to go further back)",
             generation=current,
         )
-    run = Run("rollback", session, options, patches, target=target, strict=False)
+    run = Run("rollback", session, options, target=target, strict=False)
     return engine.execute(run, _playbook("rollback", patches))
 
 

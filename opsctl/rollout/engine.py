@@ -48,8 +48,7 @@ def execute(run: Run, playbook: Playbook) -> Report:
     restored: bool | None = None
     if playbook.on_failure == "restore":
         restored = _restore(run, failure)
-    interrupted = failure.code == _INTERRUPTED
-    return _failed(run, began, failure, restored=restored, interrupted=interrupted)
+    return _failed(run, began, failure, restored=restored)
 
 
 def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
@@ -203,11 +202,10 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
     return f"{run.session.service.unit} restarted{unproved}"
 
 
-def _failed(
-    run: Run, began: float, failure: StepFailed, *, restored: bool | None, interrupted: bool
-) -> Report:
+def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None) -> Report:
     remedy = failure.remedy
     if restored:
+        interrupted = failure.code == _INTERRUPTED
         exit_code = errors.EXIT_INTERRUPTED if interrupted else errors.EXIT_ROLLED_BACK
         generation = run.origin
         end = "; rolled back, the old version is in place"

@@ -18,7 +18,6 @@ class Plan:
     """A set against a host. `contents` and `target` are what `stage` on the host takes."""
 
     patchset: ps.PatchSet
-    bundle: ps.Bundle
     facts: Mapping[str, Any]
     installed: Mapping[str, Any] | None  # the set on the host now, {name, version, digest}
     changes: tuple[ps.FileChange, ...]  # from the host's files now to the set's
@@ -26,7 +25,6 @@ class Plan:
     seen: Mapping[str, Mapping[str, str | None]]
     target: Mapping[str, Any]
     contents: Mapping[str, str]
-    found_set: Mapping[str, Any] | None
 
     @property
     def noop(self) -> bool:
@@ -123,7 +121,9 @@ def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
     generation = facts["generation"]
     current = _read_current(session, install)
     pristine = _pristine(session, patchset, generation, install, current)
-    _refuse_drift(patchset, generation, install, current, pristine)
+    known = _recognise(patchset, current, pristine)
+    if known is None:
+        _refuse_drift(generation, current, pristine)
     bundle = ps.bundle(patchset, {path: pristine[path] for path in patchset.paths})
     after = {file.path: file.content for file in bundle.files}
     # Whole sets replace whole sets: a file of the old set that the new one leaves alone goes
@@ -139,14 +139,12 @@ def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
         for data in [*wanted.values(), *pristine.values()]
         if data is not None
     }
-    found = generation["set"] if generation else _recognise(patchset, current, pristine)
     return Plan(
         patchset=patchset,
-        bundle=bundle,
         facts=facts,
-        installed=found,
+        installed=generation["set"] if generation else known,
         changes=changes,
-        new_patches=_new_patches(patchset, found),
+        new_patches=_new_patches(patchset, generation["set"] if generation else known),
         seen={
             path: {"sha256": _hash(data), "pristine_sha256": _hash(pristine[path])}
             for path, data in current.items()
@@ -159,7 +157,6 @@ def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
             },
         },
         contents={str(digest): text for digest, text in contents.items()},
-        found_set=found,
     )
 
 
@@ -218,21 +215,18 @@ def _pristine(
 
 
 def _refuse_drift(
-    patchset: ps.PatchSet,
     generation: Mapping[str, Any] | None,
-    install: Mapping[str, Any],
     current: Mapping[str, bytes | None],
     pristine: Mapping[str, bytes | None],
 ) -> None:
-    """What is on disk must be explained: by the recorded generation, the wheel, or this set."""
+    """What is on disk must be explained, by the recorded generation or the wheel."""
     recorded = generation["files"] if generation else {}
-    known = _recognise(patchset, current, pristine) is not None
     drifted = []
     for path, data in current.items():
         allowed = {_hash(pristine[path])}  # a reinstall takes a set away, which is no drift
         if path in recorded:
             allowed.add(recorded[path]["sha256"])
-        if _hash(data) not in allowed and not known:
+        if _hash(data) not in allowed:
             drifted.append(path)
     if drifted:
         changes = {p: ps.FileChange(p, pristine[p], current[p]) for p in drifted}

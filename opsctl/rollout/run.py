@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from opsctl.journal import Diagnosis
 from opsctl.readiness import Ready
-from opsctl.rollout.doctor import Finding
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
 from opsctl.smoke import SmokeResult
@@ -54,10 +52,8 @@ class Run:
     command: str
     session: Session
     options: Options
-    patches: Path
     plan: Plan | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
     unit_before: Unit | None = None
     origin: int | None = None  # the generation on disk before, to which a failure returns
     target: int | None = None  # the generation to put in place

@@ -16,6 +16,7 @@ from opsctl.rollout import doctor
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
+from opsctl.text import counted
 from opsctl.units.properties import Unit
 
 # systemd needs a moment past TimeoutStopSec for its SIGKILL to be seen.
@@ -38,10 +39,10 @@ def preflight(run: Run) -> str:
     facts = run.plan.facts if run.plan is not None else run.session.inspect()
     run.facts = facts
     patchset = run.plan.patchset if run.plan is not None else None
-    run.findings = doctor.examine(facts, run.session.service, patchset)
+    findings = doctor.examine(facts, run.session.service, patchset)
     ignored = _IGNORED.get(run.command, frozenset())
     # The lock is the next step's, which tells a held one by its own exit status.
-    faults = [f for f in run.findings if f.status == "fail" and f.name not in ignored | {"lock"}]
+    faults = [f for f in findings if f.status == "fail" and f.name not in ignored | {"lock"}]
     if faults:
         raise Refused(
             "; ".join(f.message for f in faults),
@@ -82,13 +83,12 @@ def stage(run: Run) -> str:
         target=target,
         contents=plan.contents,
         seen=plan.seen,
-        found_set=plan.found_set,
+        found_set=plan.installed,
         timeout=180,
     )
     run.target = int(record["number"])
     run.origin = int(record["predecessor"])
-    count = len(plan.changes)
-    return f"{count} file{'' if count == 1 else 's'} as generation {run.target}"
+    return f"{counted(len(plan.changes), 'file')} as generation {run.target}"
 
 
 def stop(run: Run) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -68,7 +67,7 @@ class Script:
         self.done: list[str] = []
         self.faults: dict[str, list[Callable[[], None] | None]] = {}
         self.verdicts = ["pass"]
-        self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0), Path())
+        self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0))
         self.serving = serving
         for name in NAMES:
             function = self._step(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -66,7 +65,7 @@ def test_anything_after_the_first_change_is_restored(
     monkeypatch.setitem(steps.STEPS, "swap", swap)
     monkeypatch.setattr(steps, "swap", swap)
     monkeypatch.setattr(steps, "stop", note("stop"))
-    run = Run("deploy", cast(Session, FakeSession()), Options(), Path(), target=1, origin=0)
+    run = Run("deploy", cast(Session, FakeSession()), Options(), target=1, origin=0)
     playbook = Playbook(version=1, name="deploy", summary="", steps=("swap",), on_failure="restore")
     report = engine.execute(run, playbook)
     assert done == ["swap 1", "stop", "swap 0"]

@@ -24,7 +24,7 @@ CPU_ARGUMENTS = (
     "--device=cpu",
     "--dtype=float32",
     "--attention-backend=triton",  # the shim's torch backend answers to this name
-    "--disable-cuda-graph",
+    "--cuda-graph-max-bs=4",  # captured by the shim's stand-in
     "--mem-fraction-static=0.3",
     "--max-total-tokens=4096",
     "--max-running-requests=4",

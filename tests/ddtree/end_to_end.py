@@ -14,6 +14,7 @@ Prints one line a server and exits with 1 if anything differs.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -225,11 +226,26 @@ def main() -> int:
         shown |= {"differing": wrong, "seconds": round(time.monotonic() - started, 1)}
         print(name, json.dumps(shown), flush=True)  # noqa: T201
         result.update(shown)
-    if args.json:
-        for result in results.values():
-            del result["outputs"]
-        args.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        if args.json:
+            record(args, results)
     return 1 if failed else 0
+
+
+def record(args: argparse.Namespace, results: dict[str, dict[str, Any]]) -> None:
+    """What is known so far, and of what: a long run is of use even if it is cut."""
+    options = {name: getattr(args, name) for name in ("prompts", "tokens", "concurrency", "extra")}
+    options |= {"pool": args.pool, "context": args.context}
+    speculative = args.package / "sglang" / "srt" / "speculative"
+    modules = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(speculative.glob("d*.py"))
+    }
+    servers = {
+        name: {key: value for key, value in result.items() if key != "outputs"}
+        for name, result in results.items()
+    }
+    found = {"options": options, "modules": modules, "servers": servers}
+    args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -148,6 +149,32 @@ class Bench:
         content["version"] = version
         manifest.write_text(yaml.safe_dump(content), encoding="utf-8")
         return root
+
+    def set_without(self, patch: str, version: str = "0.9.0") -> Path:
+        """A `patches` folder whose ddtree set lacks the patch of that number."""
+        root = self.folder / f"patches-without-{patch}"
+        shutil.copytree(resources.bundled("patches"), root)
+        folder = root / "sglang-0.5.12.post1" / "ddtree"
+        lines = (folder / "series").read_text(encoding="utf-8").splitlines()
+        (left_out,) = (line for line in lines if line.startswith(patch))
+        (folder / left_out).unlink()
+        kept = [line for line in lines if line != left_out]
+        (folder / "series").write_text("\n".join(kept) + "\n", encoding="utf-8")
+        manifest = folder / "patchset.yaml"
+        content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
+        manifest.write_text(yaml.safe_dump(content | {"version": version}), encoding="utf-8")
+        return root
+
+    def add_arguments(self, *arguments: str) -> None:
+        """Give the unit further arguments by a drop-in; its next start has them."""
+        folder = f"/etc/systemd/system/{UNIT}.d"
+        given = self.inside(f"systemctl show {UNIT} -p Environment --value")
+        extra = re.search(r'"?OPSCTL_EXTRA_ARGS=([^"]*)"', given.replace("OPSCTL_EXTRA_ARGS= ", ""))
+        assert extra, given
+        line = f'Environment="OPSCTL_EXTRA_ARGS={extra[1]} {" ".join(arguments)}"'
+        self.inside(
+            f"printf '[Service]\\n%s\\n' '{line}' > {folder}/20-test.conf && systemctl daemon-reload"
+        )
 
     def wait_for_swap(self) -> None:
         """Until the files of the deploy under way are in place, and its load begins."""

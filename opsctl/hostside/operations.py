@@ -11,10 +11,10 @@ import contextlib
 import os
 from typing import Any, Callable, Dict, List, Optional
 
+from . import audit, guard, journal, probe, unit
 from . import install as installed
-from . import journal, probe, unit
 from .errors import HostFault
-from .state import Lock, Record, State, end_holder, lock_holder
+from .state import Lock, Record, State, describe_holder, end_holder, lock_holder
 from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
@@ -85,7 +85,18 @@ def _recorded(state: State) -> Dict[str, Any]:
         facts["generation"] = state.current()
     except HostFault as fault:
         facts["state_fault"] = fault.to_json()
-    return dict(facts, lock=lock_holder(state), generations=state.numbers(), loads=state.loads())
+    return dict(
+        facts,
+        guard=guard_facts(state),
+        lock=lock_holder(state),
+        generations=state.numbers(),
+        loads=state.loads(),
+    )
+
+
+def guard_facts(state: State) -> Dict[str, Any]:
+    """What the guard waits for, and what it did when it last acted; None each if nothing."""
+    return {"terms": guard.terms(state), "report": guard.report(state)}
 
 
 def read(
@@ -114,10 +125,53 @@ def lock(site: Site, who: str, why: str, token: str = "") -> None:
     if token:
         end_holder(state, token)
     _LOCK.take(state, holder)
+    audit.note(state, "lock", who=who, why=why)
 
 
 def unlock() -> None:
     _LOCK.release()
+
+
+def release_lock(site: Site, who: str) -> Optional[Record]:
+    """End the program that holds the lock, whoever's; returns who that was, None if nobody."""
+    state = _state(site)
+    holder = lock_holder(state)
+    if holder is None:
+        return None
+    end_holder(state, str(holder.get("token", "")))
+    if lock_holder(state) is not None:
+        raise HostFault(
+            "lock_held",
+            "the holder of the lock could not be ended: %s" % describe_holder(holder),
+            "end process %s on the host by hand" % holder.get("pid"),
+        )
+    audit.note(state, "lock.broken", who=who, holder=holder.get("who"), why=holder.get("why"))
+    return holder
+
+
+def arm_guard(site: Site, given: Record, program: str) -> None:
+    """See `guard.arm`. Needs the lock: it is what the guard waits for."""
+    state = _locked_state(site)
+    guard.arm(state, site, given, program)
+    audit.note(state, "guard.armed", who=given.get("who"), to=given.get("to"))
+
+
+def disarm_guard(site: Site, well: bool = True) -> None:
+    """The rollout has ended; `well` also forgets what the guard did before."""
+    state = _locked_state(site)
+    guard.disarm(state)
+    if well:
+        guard.clear_report(state)
+
+
+def control(site: Site, verb: str, who: str = "") -> Dict[str, Any]:
+    """See `unit.control`."""
+    audit.note(_state(site), "unit." + verb, who=who)
+    return unit.control(site["unit"], verb)
+
+
+def audit_log(site: Site, last: int = 1000) -> List[Record]:
+    return audit.entries(_state(site), last)
 
 
 def stage_generation(
@@ -129,7 +183,10 @@ def stage_generation(
 ) -> Record:
     """See `swap.stage`. Changes nothing outside the state folder."""
     state = _locked_state(site)
-    return stage(state, _install(site), target, contents, seen=seen, found_set=found_set)
+    record = stage(state, _install(site), target, contents, seen=seen, found_set=found_set)
+    details = {key: record.get(key) for key in ("number", "set", "who", "why")}
+    audit.note(state, "stage", **details)
+    return record
 
 
 def swap_generation(site: Site, number: int) -> Dict[str, Any]:
@@ -140,7 +197,9 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
         raise HostFault(
             "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
         )
-    return swap(state, _install(site), number)
+    done = swap(state, _install(site), number)
+    audit.note(state, "swap", number=number, changed=len(done["changed"]))
+    return done
 
 
 def check_swap(site: Site, number: int) -> None:
@@ -156,6 +215,7 @@ def conclude(
     record = state.generation(number)
     record.update(status=status, verdict=verdict)
     state.save(record)
+    audit.note(state, status, number=number, verdict=verdict.get("verdict"))
     if load_seconds is not None:
         state.record_load(load_seconds, number)
 
@@ -182,6 +242,11 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "read": read,
     "lock": lock,
     "unlock": unlock,
+    "release_lock": release_lock,
+    "guard": lambda site: guard_facts(_state(site)),
+    "arm_guard": arm_guard,
+    "disarm_guard": disarm_guard,
+    "audit_log": audit_log,
     "stage": stage_generation,
     "swap": swap_generation,
     "check_swap": check_swap,
@@ -189,7 +254,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "record_load": record_load,
     "generations": generations,
     "unit_state": unit.show,
-    "unit_control": unit.control,
+    "unit_control": control,
     "journal": journal.query,
 }
 STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}

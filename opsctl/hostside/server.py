@@ -5,7 +5,8 @@ Answer   ``{"id": 1, "item": ...}`` any number of times from a stream, then once
 ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {code, message, remedy, traceback}}``.
 
 Each request runs in a thread of its own, so a long `watch` does not hold up `unit_state`.
-End of input ends the program, and with it every lock that it held.
+End of input ends the program, and with it every lock that it held. So does silence, once a
+client has said ``{"alive": SECONDS}``: a half-open connection never ends by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict, Optional
 
@@ -43,6 +45,8 @@ class Server:
         self._sink = sink
         self._write_lock = threading.Lock()
         self._running: Dict[int, Stream] = {}
+        self._heard = time.monotonic()
+        self._patience = 0.0  # seconds; 0 before a client promised to speak
 
     def serve(self, nonce: str) -> None:
         """Answer until the input ends."""
@@ -52,6 +56,10 @@ class Server:
             if not line.strip():
                 continue
             request = json.loads(line)
+            self._heard = time.monotonic()
+            if "alive" in request:
+                self._expect_life(float(request["alive"]))
+                continue
             number = request["id"]
             if request.get("cancel"):
                 stream = self._running.get(number)
@@ -67,6 +75,16 @@ class Server:
             ).start()
         for stream in list(self._running.values()):
             stream.cancelled.set()
+
+    def _expect_life(self, patience: float) -> None:
+        first, self._patience = self._patience == 0, patience
+        if first:
+            threading.Thread(target=self._watch_life, daemon=True).start()
+
+    def _watch_life(self) -> None:
+        while time.monotonic() - self._heard < self._patience:
+            time.sleep(1.0)
+        os._exit(1)
 
     def _run(self, number: int, op: str, params: Params, stream: Stream) -> None:
         try:

@@ -7,6 +7,8 @@
     swap                   {from, to} while a swap is under way; its presence means a mixture
     objects/<sha256>       the content of every file that any generation names
     loads.jsonl            how long each confirmed start took, seconds
+    audit.jsonl            what was done, by whom and when (`audit`)
+    guard.json, guard.py, guard-report.json   see `guard`
     lock                   held with flock by the host program of a deploy; names its holder
 
 Generation 0 is what was found before the first deploy; a reinstall in between is recorded
@@ -216,7 +218,9 @@ class Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        data = json.dumps(dict(holder, since=time.time(), pid=os.getpid())).encode()
+        address = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+        facts = {"since": time.time(), "pid": os.getpid(), "from": address}
+        data = json.dumps(dict(holder, **facts)).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, data, 0)
         self._descriptor, self._root = descriptor, state.root

@@ -170,6 +170,12 @@ def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Opt
     return wanted
 
 
+def differs(state: State, install: Dict[str, Any], number: int) -> bool:
+    """Whether the disk is anything but generation `number`, a mixture included."""
+    wanted = examine(state, install, number)
+    return state.swap_under_way() is not None or bool(_differing(install["package_dir"], wanted))
+
+
 def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     """Make the disk generation `number`. Running it again after a cut finishes the job."""
     wanted = examine(state, install, number)

@@ -83,7 +83,8 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     """
     facts = session.inspect()
     require_state(facts)
-    target = _rollback_target(session, facts, options.generation)
+    recorded = {g["number"]: g for g in session.call("generations")}
+    target = _rollback_target(facts, recorded, options.generation)
     if target is None:
         current = facts["generation"]["number"]
         return plain_report(
@@ -93,11 +94,14 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
             "in place (name a generation to go further back)",
             generation=current,
         )
-    run = Run("rollback", session, options, target=target, strict=False)
+    status = recorded[target]["status"] if target in recorded else ""
+    run = Run("rollback", session, options, target=target, target_status=status, strict=False)
     return engine.execute(run, _playbook("rollback", patches))
 
 
-def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None) -> int | None:
+def _rollback_target(
+    facts: dict[str, Any], recorded: dict[int, dict[str, Any]], wanted: int | None
+) -> int | None:
     current = facts["generation"]
     if current is None:
         raise Refused(
@@ -105,7 +109,6 @@ def _rollback_target(session: Session, facts: dict[str, Any], wanted: int | None
             remedy="`pip install --force-reinstall --no-deps` brings back the wheel's own files",
             code="nothing_to_roll_back",
         )
-    recorded = {g["number"]: g for g in session.call("generations")}
     if wanted is not None and wanted not in recorded:
         raise Refused(
             f"there is no generation {wanted}; recorded: {', '.join(map(str, recorded))}",

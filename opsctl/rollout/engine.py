@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from opsctl import errors
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import steps
+from opsctl.rollout import guarding, steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
-from opsctl.rollout.session import RECONNECT_FOR
 
 _INTERRUPTED = "interrupted"
 
@@ -48,6 +45,8 @@ def execute(run: Run, playbook: Playbook) -> Report:
     restored: bool | None = None
     if playbook.on_failure == "restore":
         restored = _restore(run, failure)
+    if restored is None:
+        guarding.disarm(run, well=False)
     return _failed(run, began, failure, restored=restored)
 
 
@@ -91,6 +90,7 @@ def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
 
 def _abandon(run: Run, why: str) -> None:
     """Nothing was changed; a generation that was staged is not left to look alive."""
+    guarding.disarm(run, well=False)
     if run.command != "deploy" or run.target is None:
         return
     try:
@@ -106,7 +106,11 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
     try:
-        _reach_again(run)
+        acted = _reach_again(run)
+        if acted is not None:
+            return _guard_restored(run, acted)
+        if run.guarded:
+            _step(run, "guard", steps.guard)  # anew: its terms were for the way there
         _step(run, "stop", steps.stop)
         if run.swapped and run.origin is not None:
             run.target = run.origin
@@ -131,6 +135,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
         run.close_watch()
         run.target, run.smoke, run.ready = failed_target, smoke, ready
     _note_rolled_back(run, failure)
+    guarding.disarm(run)
     generation = f"generation {run.origin}" if run.origin is not None else "the old version"
     state = "serves again" if serving else "is in place; the unit was down before and stays so"
     emit(Event("restore", "ok", f"{generation} {state}"))
@@ -148,23 +153,25 @@ def _note_rolled_back(run: Run, failure: StepFailed) -> None:
         run.session.emit(Event("restore", "warn", f"not recorded: {error.message}"))
 
 
-def _reach_again(run: Run) -> None:
-    """The failure may have been the connection's; a new one needs the lock anew."""
+def _reach_again(run: Run) -> Mapping[str, Any] | None:
+    """The failure may have been the connection's: then the guard may have acted, and said what."""
     try:
         run.session.unit()
     except errors.Unreachable:
         run.session.emit(Event("reconnect", "start"))
         run.session.reconnect()
-        # The host may not have noticed yet that the old connection, and its lock, are gone.
-        for attempt in Retrying(
-            retry=retry_if_exception_type(errors.LockHeld),
-            stop=stop_after_delay(RECONNECT_FOR),
-            wait=wait_fixed(2),
-            reraise=True,
-        ):
-            with attempt:
-                run.session.lock(f"restoring after opsctl {run.command}")
+        report = guarding.take_over(run)
         run.session.emit(Event("reconnect", "ok"))
+        return report
+    return None
+
+
+def _guard_restored(run: Run, report: Mapping[str, Any]) -> bool:
+    """Whether what the guard did while this side was away is a good end."""
+    run.guarded = False
+    good = report["healthy"] is not False
+    run.session.emit(Event("restore", "ok" if good else "fail", guarding.describe(report)))
+    return good
 
 
 def _inconclusive(run: Run) -> bool:
@@ -215,6 +222,8 @@ def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | Non
     else:
         exit_code = errors.EXIT_NOT_RESTORED
         generation = run.target
+        if run.guarded:
+            remedy = f"{remedy} The guard on the host goes on trying: opsctl status".strip()
         end = "; NOT restored, look at the host now" if restored is False else ""
     return Report(
         command=run.command,

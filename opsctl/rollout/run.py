@@ -43,6 +43,7 @@ class Options:
     why: str = ""
     on_inconclusive: Literal["keep", "restore"] = "keep"
     generation: int | None = None  # rollback's target, None for the recorded predecessor
+    lock_wait: float = 0.0  # seconds to wait for somebody else's rollout to end
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class Run:
     unit_before: Unit | None = None
     origin: int | None = None  # the generation on disk before, to which a failure returns
     target: int | None = None  # the generation to put in place
+    target_status: str = ""  # how that one ended when it was last in place, for a rollback
+    guarded: bool = False  # the guard on the host is armed
     touched: bool = False  # from here on the host is not as it was
     swapped: bool = False
     watch: Subscription | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,6 +9,7 @@ from opsctl.journal import Diagnosis, Entry, diagnose
 from opsctl.report import Verdict
 from opsctl.rollout.session import Session
 from opsctl.sglang import LoadProgress, ServerError, parse_all
+from opsctl.text import clock
 from opsctl.units.properties import Unit
 
 # Of srt/entrypoints/http_server.py, the same in 0.5.11, 0.5.12.post1 and 0.5.23.
@@ -29,8 +29,7 @@ class Incident:
 
     @property
     def text(self) -> str:
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at))
-        return f"{stamp} {self.diagnosis.summary}"
+        return f"{clock(self.at)} {self.diagnosis.summary}"
 
 
 def last_incident(session: Session) -> Incident | None:

@@ -7,6 +7,7 @@ import getpass
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from typing import Any
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from opsctl.errors import Unreachable, UsageError
-from opsctl.events import Emit, ignore
+from opsctl.errors import LockHeld, Unreachable, UsageError
+from opsctl.events import Emit, Event, ignore
 from opsctl.inventory import Host, Service
 from opsctl.journal import Entry
 from opsctl.sglang import SglangClient
@@ -27,6 +28,9 @@ Connect = Callable[[], AbstractContextManager[Remote]]
 
 # After a lost connection in mid-rollout the way back is tried for so long, seconds.
 RECONNECT_FOR = 120.0
+# During a rollout this side speaks so often, and after that much silence the host takes it for
+# lost: a laptop that fell asleep with the service stopped must not keep it so.
+_ALIVE_EVERY, _ALIVE_PATIENCE = 5.0, 60.0
 
 
 @dataclass(slots=True)
@@ -94,20 +98,40 @@ class Session:
         facts: dict[str, Any] = self.call("inspect", paths=list(paths), audit=audit, timeout=180)
         return facts
 
-    def lock(self, why: str) -> None:
-        """Take the lock of the service.
+    def lock(self, why: str, wait: float = 0.0) -> None:
+        """Take the lock of the service, for which `wait` seconds may pass.
 
         Raises:
             LockHeld: somebody else has it.
         """
-        self.call("lock", who=whoami(), why=why, token=self.token)
+        deadline = time.monotonic() + wait
+        told = ""
+        while True:
+            try:
+                self.call("lock", who=whoami(), why=why, token=self.token)
+                return
+            except LockHeld as error:
+                if time.monotonic() >= deadline:
+                    raise
+                if not told:
+                    told = error.message
+                    self.emit(Event("lock", "info", f"waiting: {told}"))
+                time.sleep(1.0)
+
+    def guard(self) -> dict[str, Any]:
+        """{terms, report}: what the guard on the host waits for, and what it last did."""
+        facts: dict[str, Any] = self.call("guard")
+        return facts
+
+    def keep_alive(self) -> None:
+        """From now on silence of this side means to the host that it is lost."""
+        self.remote.keep_alive(_ALIVE_EVERY, _ALIVE_PATIENCE)
 
     def unit(self) -> Unit:
         return Unit.from_show(self.remote.call("unit_state", unit=self.service.unit))
 
     def control(self, verb: str) -> Unit:
-        shown = self.remote.call("unit_control", unit=self.service.unit, verb=verb)
-        return Unit.from_show(shown)
+        return Unit.from_show(self.call("unit_control", verb=verb, who=whoami()))
 
     def watch(self, ignore: str = "") -> Subscription:
         return self.remote.stream("watch", unit=self.service.unit, ignore=ignore)

@@ -6,13 +6,14 @@ A step raises an `OpsctlError` while nothing is changed, and `StepFailed` after 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from opsctl.errors import OpsctlError, Refused
+from opsctl.errors import LockHeld, OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.journal import diagnose
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor
+from opsctl.rollout import doctor, guarding
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
@@ -38,6 +39,7 @@ def preflight(run: Run) -> str:
     """Look at everything that would make this fail, before anything is changed."""
     facts = run.plan.facts if run.plan is not None else run.session.inspect()
     run.facts = facts
+    _require_settled(run, facts)
     patchset = run.plan.patchset if run.plan is not None else None
     findings = doctor.examine(facts, run.session.service, patchset)
     ignored = _IGNORED.get(run.command, frozenset())
@@ -58,9 +60,22 @@ def preflight(run: Run) -> str:
     return f"{run.session.service.unit} is {run.unit_before.state}"
 
 
+def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
+    """A rollout that was lost has an end on its way, which only a rollback may cut short."""
+    terms = facts["guard"]["terms"]
+    if terms is None or facts["lock"] or run.command == "rollback":
+        return
+    raise LockHeld(
+        guarding.pending(terms),
+        remedy=f"opsctl confirm {run.session.host.name} to keep what is there, "
+        f"opsctl rollback {run.session.host.name} to end it now",
+        code="guard_pending",
+    )
+
+
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
-    run.session.lock(why)
+    run.session.lock(why, run.options.lock_wait)
     # Somebody may have been faster between the look and the lock, or while we asked "Apply?".
     facts = run.session.inspect()
     generation = facts["generation"]
@@ -91,6 +106,16 @@ def stage(run: Run) -> str:
     return f"{counted(len(plan.changes), 'file')} as generation {run.target}"
 
 
+def guard(run: Run) -> str:
+    """From here to the end the host itself puts right what a lost client leaves."""
+    guarding.arm(run, _stop_bound(run.session.unit()))
+    return "armed: should this side be lost, the host ends the rollout by itself"
+
+
+def _stop_bound(unit: Unit) -> float:
+    return (unit.timeout_stop or _STOP_DEFAULT) + _STOP_MARGIN
+
+
 def stop(run: Run) -> str:
     """Stop the unit and see it down. A swap under a running service could be half imported."""
     unit = run.session.unit()
@@ -101,7 +126,7 @@ def stop(run: Run) -> str:
     run.touched = True
     began = time.monotonic()
     run.session.control("stop")
-    bound = (unit.timeout_stop or _STOP_DEFAULT) + _STOP_MARGIN
+    bound = _stop_bound(unit)
     down = wait_down(watch, bound, run.session.emit)
     if down is None:
         raise StepFailed(
@@ -201,11 +226,14 @@ def confirm(run: Run) -> str:
     except OpsctlError as error:
         # It is proven and it serves; a full disk is no reason for another eleven minutes down.
         run.session.emit(Event("confirm", "warn", f"not recorded: {error.message}"))
+        guarding.disarm(run)
         return f"generation {run.target} serves, but the host could not record it"
+    guarding.disarm(run)
     return f"generation {run.target}"
 
 
 def record(run: Run) -> str:
+    guarding.disarm(run)
     if run.ready is not None:
         try:
             run.session.call("record_load", seconds=run.ready.ready_s)
@@ -236,6 +264,7 @@ STEPS: dict[str, Callable[[Run], str]] = {
     "preflight": preflight,
     "lock": lock,
     "stage": stage,
+    "guard": guard,
     "stop": stop,
     "swap": swap,
     "start": start,

@@ -40,6 +40,10 @@ class Remote(Protocol):
 
     def stream(self, op: str, **params: Any) -> Subscription: ...
 
+    def keep_alive(self, every: float, patience: float) -> None:
+        """Tell the host each `every` seconds that this side lives. After `patience` seconds of
+        silence the host program ends, and frees its lock: a half-open connection never would."""
+
     def http(self) -> httpx.BaseTransport:
         """A transport whose connections start on the remote host."""
 

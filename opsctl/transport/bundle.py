@@ -27,8 +27,7 @@ class _InMemory(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 sys.dont_write_bytecode = True
 sys.meta_path.insert(0, _InMemory())
-from {package}.server import main
-main("{nonce}")
+{start}
 """
 
 PACKAGE = "opsctl_hostside"
@@ -48,5 +47,14 @@ def _sources() -> str:
 
 def payload(nonce: str) -> bytes:
     """What goes to stdin first: the length line that `BOOT` reads, and the program."""
-    text = _LOADER.format(sources=_sources(), package=PACKAGE, nonce=nonce).encode()
+    text = _program(f'from {PACKAGE}.server import main\nmain("{nonce}")').encode()
     return b"%d\n%s" % (len(text), text)
+
+
+def guard_program() -> str:
+    """The same modules as the program of the guard's unit; its argument is the state folder."""
+    return _program(f"from {PACKAGE}.guardian import main\nmain(sys.argv[1])")
+
+
+def _program(start: str) -> str:
+    return _LOADER.format(sources=_sources(), package=PACKAGE, start=start)

@@ -70,6 +70,9 @@ class SshRemote:
     def stream(self, op: str, **params: Any) -> StreamSubscription:
         return self._conversation.stream(op, **params)
 
+    def keep_alive(self, every: float, patience: float) -> None:
+        self._conversation.keep_alive(every, patience)
+
     def http(self) -> httpx.BaseTransport:
         return ChannelTransport(direct_tcpip(self._transport))
 

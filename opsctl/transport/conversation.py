@@ -57,6 +57,7 @@ class Conversation:
         self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()
         self._gone = ""
+        self._closed = threading.Event()
         self._rest = b""
         nonce = secrets.token_hex(8)
         with contextlib.suppress(OSError):  # a far end that is gone says why in the handshake
@@ -88,7 +89,20 @@ class Conversation:
 
         return StreamSubscription(op, answers, end, lambda: self._gone)
 
+    def keep_alive(self, every: float, patience: float) -> None:
+        """Speak each `every` seconds from now on; the host may end after `patience` of silence."""
+
+        def speak() -> None:
+            with contextlib.suppress(errors.Unreachable):
+                while not self._gone and not self._closed.wait(every):
+                    self._send({"alive": patience})
+
+        with contextlib.suppress(errors.Unreachable):
+            self._send({"alive": patience})
+        threading.Thread(target=speak, name="opsctl-alive", daemon=True).start()
+
     def close(self) -> None:
+        self._closed.set()
         self._pipe.close()
 
     def join(self, timeout: float = 5.0) -> None:

@@ -77,6 +77,9 @@ class LocalRemote:
     def stream(self, op: str, **params: Any) -> StreamSubscription:
         return self._conversation.stream(op, **params)
 
+    def keep_alive(self, every: float, patience: float) -> None:
+        self._conversation.keep_alive(every, patience)
+
     def http(self) -> httpx.BaseTransport:
         return httpx.HTTPTransport()
 

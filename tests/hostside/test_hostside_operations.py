@@ -218,7 +218,7 @@ def test_the_units_journal_and_its_control(env: Environment, tools: Path) -> Non
     script.chmod(0o755)
     with local() as remote:
         assert remote.call("unit_state", unit="serve.service")["ActiveState"] == "inactive"
-        assert remote.call("unit_control", unit="serve.service", verb="start")
+        assert remote.call("unit_control", site=env.site, verb="start", who="ann")
         assert remote.call("journal", unit="serve.service", invocation="i1", lines=5) == [
             {"MESSAGE": "m"}
         ]

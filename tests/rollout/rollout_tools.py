@@ -43,6 +43,7 @@ _HEALTHY: dict[str, Any] = {
         "package": {"path": "/opt/venv/sglang", "free": 10 << 30, "writable": True},
     },
     "lock": None,
+    "guard": {"terms": None, "report": None},
     "generation": None,
     "swap": None,
     "generations": [],

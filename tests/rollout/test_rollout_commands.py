@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from opsctl.errors import Refused
 from opsctl.rollout.commands import _rollback_target
-from opsctl.rollout.session import Session
 
 
 def generation(number: int, status: str, predecessor: int | None) -> dict[str, Any]:
@@ -25,15 +24,6 @@ AGAIN = generation(4, "rolled_back", 2)
 REFOUND = generation(3, "found", None)
 
 
-class FakeSession:
-    def __init__(self, recorded: list[dict[str, Any]]) -> None:
-        self.recorded = recorded
-
-    def call(self, op: str, **params: Any) -> Any:
-        assert (op, params) == ("generations", {})
-        return self.recorded
-
-
 def target(
     recorded: list[dict[str, Any]],
     current: int | None,
@@ -41,8 +31,8 @@ def target(
     swap: dict[str, int] | None = None,
 ) -> int | None:
     found = next((g for g in recorded if g["number"] == current), None)
-    session = cast(Session, FakeSession(recorded))
-    return _rollback_target(session, {"generation": found, "swap": swap}, wanted)
+    facts = {"generation": found, "swap": swap}
+    return _rollback_target(facts, {g["number"]: g for g in recorded}, wanted)
 
 
 ALL = [FOUND, ONE, TWO]

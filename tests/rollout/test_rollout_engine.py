@@ -20,7 +20,7 @@ from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
 from opsctl.units.properties import Unit
 
-NAMES = ("preflight", "lock", "stage", "stop", "swap", "start", "wait", "smoke", "confirm")
+NAMES = ("preflight", "lock", "stage", "guard", "stop", "swap", "start", "wait", "smoke", "confirm")
 
 
 class FakeSession:
@@ -35,6 +35,8 @@ class FakeSession:
         self.lost = False
         self.lock_held_for = 0
         self.can_reconnect = True
+        self.token = "t"
+        self.guard_report: dict[str, Any] | None = None
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -47,6 +49,9 @@ class FakeSession:
 
     def lock(self, why: str) -> None:
         self.call("lock", why=why)
+
+    def guard(self) -> dict[str, Any]:
+        return {"terms": None, "report": self.guard_report}
 
     def unit(self) -> Unit:
         if self.lost:
@@ -134,7 +139,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(monkeypatch)
 
 
-FORWARD = ["preflight", "lock", "stage", "stop", "swap 4", "start", "wait", "smoke", "confirm"]
+FORWARD = ["preflight", "lock", "stage", "guard", "stop", "swap 4", "start", "wait", "smoke", "confirm"]
 BACK = ["stop", "swap 3", "start", "wait", "smoke"]
 
 

@@ -98,7 +98,8 @@ def test_what_the_host_program_is_told() -> None:
     }
     assert (inspect[1]["paths"], inspect[1]["audit"]) == (["a.py"], True)
     assert unit == ("unit_state", {"unit": "serve.service"})
-    assert control == ("unit_control", {"unit": "serve.service", "verb": "stop"})
+    assert (control[0], control[1]["site"]["unit"]) == ("unit_control", "serve.service")
+    assert (control[1]["verb"], "@" in control[1]["who"]) == ("stop", True)
     assert (journal[1]["invocation"], journal[1]["lines"], journal[1]["grep"]) == ("i1", 5, "x")
 
 

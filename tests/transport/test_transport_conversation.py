@@ -173,7 +173,7 @@ def test_a_bug_of_the_host_program_brings_its_traceback(site: dict[str, Any]) ->
 
 def test_a_refusal_keeps_its_code_and_remedy(site: dict[str, Any]) -> None:
     with local() as remote, pytest.raises(errors.Refused) as caught:
-        remote.call("unit_control", unit="x.service", verb="explode")
+        remote.call("unit_control", site=site | {"unit": "x.service"}, verb="explode")
     assert (caught.value.code, caught.value.exit_code) == ("unknown_verb", errors.EXIT_REFUSED)
 
 

@@ -1,0 +1,146 @@
+"""The guard: a unit on the host that puts the service right when its deploy is lost.
+
+Armed before the service stops and disarmed when the rollout has ended, one way or the other.
+Until then the guard waits for the lock. It gets it only when the host program that held it is
+gone: the client was killed, the connection died, the host rebooted. `guardian` is that process.
+
+::
+
+    guard.json       the terms, while armed; the unit does not start without it
+    guard.py         the program, the same text that runs over SSH
+    guard-report.json  what the guard last did, until the next rollout ends well
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, Optional
+
+from . import probe
+from . import unit as units
+from .errors import HostFault
+from .install import read_bytes
+from .state import Record, State, write_atomically
+
+TERMS, PROGRAM, REPORT = "guard.json", "guard.py", "guard-report.json"
+UNITS = "/etc/systemd/system"
+
+# notify: `systemctl start` returns when the guard really watches. Before: after a reboot the
+# service's start waits until the files are whole again. The condition: the unit stays
+# installed, and starts at a boot only in the middle of a rollout.
+_UNIT = """\
+# Written by opsctl. Restores {unit} when the rollout that changes it is lost.
+[Unit]
+Description=opsctl's guard of {unit}
+Before={unit}
+RequiresMountsFor={root}
+ConditionPathExists={root}/{terms}
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={python} -I {root}/{program} {root}
+Restart=on-failure
+RestartSec=2
+TimeoutStartSec=5min
+TimeoutStopSec=5
+OOMScoreAdjust=-900
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_name(service: str) -> str:
+    return "opsctl-guard-%s.service" % service
+
+
+def terms(state: State) -> Optional[Record]:
+    """The terms while armed, else None. Damaged ones read as none: they restore nothing."""
+    return _read(state.path(TERMS))
+
+
+def report(state: State) -> Optional[Record]:
+    """What the guard last did: see `guardian`."""
+    return _read(state.path(REPORT))
+
+
+def write_report(state: State, content: Record) -> None:
+    write_atomically(state.path(REPORT), json.dumps(content, indent=1).encode(), 0o600)
+
+
+def clear_report(state: State) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(state.path(REPORT))
+
+
+def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None:
+    """From now on the guard acts if this program ends without `disarm`.
+
+    `given` is {to, serving, budget, within, token, who, why}: the generation to restore (None to
+    leave the files), whether the unit has to run then, the seconds that its load may take, and
+    the seconds after which a holder of the lock that still lives counts as hung.
+
+    Raises:
+        HostFault: systemd does not start the guard; nothing is armed.
+    """
+    content = dict(
+        given,
+        site=site,
+        boot_id=probe.machine()["boot_id"],
+        armed=time.time(),
+        deadline=time.monotonic() + given["within"],
+    )
+    _install(state, site, program)
+    write_atomically(state.path(TERMS), json.dumps(content).encode(), 0o600)
+    name = unit_name(site["service"])
+    # restart: a guard that is about to exit, its last rollout done, would count as started.
+    done = units.run(["systemctl", "restart", "--", name], timeout=30)
+    if done.returncode != 0:
+        with contextlib.suppress(OSError):
+            os.unlink(state.path(TERMS))
+        raise HostFault(
+            "guard_failed",
+            "the guard on the host does not start: %s" % done.stderr.strip(),
+            "see `systemctl status %s` there" % name,
+        )
+
+
+def disarm(state: State) -> None:
+    """The rollout has ended. The guard's process sees it and ends by itself."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(state.path(TERMS))
+
+
+def _install(state: State, site: Dict[str, Any], program: str) -> None:
+    """Program and unit, each only where it differs; they stay for the next rollout."""
+    path = state.path(PROGRAM)
+    if read_bytes(path) != program.encode():
+        write_atomically(path, program.encode(), 0o600)
+    name = unit_name(site["service"])
+    text = _UNIT.format(
+        unit=site["unit"], root=state.root, terms=TERMS, program=PROGRAM, python=sys.executable
+    )
+    unit_path = os.path.join(UNITS, name)
+    if read_bytes(unit_path) != text.encode():
+        write_atomically(unit_path, text.encode())
+        for argv in (["systemctl", "daemon-reload"], ["systemctl", "-q", "enable", "--", name]):
+            done = units.run(argv, timeout=60)
+            if done.returncode != 0:
+                raise HostFault("guard_failed", "`%s`: %s" % (" ".join(argv), done.stderr.strip()))
+
+
+def _read(path: str) -> Optional[Record]:
+    data = read_bytes(path)
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,282 @@
+"""The guard's process: wait for the lock, and put the service right if its holder was lost.
+
+What it does when it gets the lock and the terms still stand:
+
+- The generation on disk is concluded already: the client died after its last word. Nothing.
+- The new version is loading, within its budget: wait, since another client may come back and
+  confirm it, and a load is never cut short. Unconfirmed when the budget is over, or dead: restore.
+- Anything else (stopped, half swapped, dead): restore at once.
+
+To restore is: stop, put the recorded generation back, start, and see it answer. A step that
+fails, on a full disk say, is tried again until it succeeds. After a reboot the files are put
+back before the service starts, which waits for this unit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, Optional
+
+from . import audit, guard, probe
+from . import install as installed
+from . import unit as units
+from .errors import HostFault
+from .state import Lock, Record, State, end_holder
+from .swap import differs, swap
+
+WHO = "the guard on this host"
+
+# Seconds.
+_POLL = 0.25
+_RETRY = 10.0
+_STOP_BOUND = 600.0
+_GRACE = 30.0  # past the load's budget, for a client that comes back to confirm
+_CONCLUDED = ("confirmed", "unconfirmed")
+# With an API key the server answers so, and it answers only when it is up.
+_ANSWERS = (200, 401, 403)
+
+
+class Guardian:
+    """One run of the guard's unit, for the service whose state folder is `root`."""
+
+    def __init__(self, root: str, say: Callable[[str], None]) -> None:
+        folder, service = os.path.split(os.path.normpath(root))
+        self._state = State(folder, service)
+        self._lock = Lock()
+        self._say = say
+
+    def run(self) -> int:
+        """Until the rollout has ended or its service is put right; the exit status."""
+        terms = guard.terms(self._state)
+        if terms is None:
+            _notify("READY=1")
+            return 0
+        rebooted = terms["boot_id"] != probe.machine()["boot_id"]
+        if not rebooted:
+            _notify("READY=1")
+        while True:
+            why = "the host rebooted" if rebooted else self._await_lock()
+            if why is None:
+                return 0
+            if rebooted:
+                self._take()
+            terms = guard.terms(self._state)
+            if terms is None or self._concluded(terms):
+                guard.disarm(self._state)
+                self._lock.release()
+                _notify("READY=1")
+                return 0
+            if not rebooted and self._may_load(terms):
+                self._lock.release()
+                time.sleep(1.0)
+                continue
+            self._put_right(terms, why)
+            return 0
+
+    def _await_lock(self) -> Optional[str]:
+        """Why the guard has the lock now, or None when the rollout has ended."""
+        why = "its client was lost"
+        while True:
+            terms = guard.terms(self._state)
+            if terms is None:
+                return None
+            try:
+                self._take()
+                return why
+            except HostFault:
+                pass
+            if time.monotonic() > terms["deadline"]:
+                why = "its client gave no sign of life"
+                end_holder(self._state, str(terms["token"]))
+            time.sleep(_POLL)
+
+    def _take(self) -> None:
+        self._lock.take(self._state, {"who": WHO, "why": "a rollout was lost", "token": WHO})
+
+    def _concluded(self, terms: Record) -> bool:
+        current = self._state.current()
+        if current is None or self._state.swap_under_way() is not None:
+            return False
+        return current["number"] == terms.get("target") and current["status"] in _CONCLUDED
+
+    def _may_load(self, terms: Record) -> bool:
+        """Whether the new version is loading or serving, and its budget is not over yet."""
+        if self._state.swap_under_way() is not None or not self._differs(terms):
+            return False
+        shown = units.show(terms["site"]["unit"])
+        if shown.get("ActiveState") != "active" or shown.get("SubState") != "running":
+            return False
+        if int(shown.get("NRestarts") or 0) > 0:
+            return False  # it died once already
+        began = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+        return bool(time.monotonic() < began + terms["budget"] + _GRACE)
+
+    def _differs(self, terms: Record) -> bool:
+        """Whether the disk is not the generation to restore."""
+        if terms["to"] is None:
+            return False
+        try:
+            return differs(self._state, self._install(terms), terms["to"])
+        except HostFault:
+            return True
+
+    @staticmethod
+    def _install(terms: Record) -> Dict[str, Any]:
+        site = terms["site"]
+        found = installed.locate(site["python"], site["distribution"], site["package"])
+        return dict(found, python=site["python"])
+
+    # -- putting it right ----------------------------------------------------------------
+
+    def _put_right(self, terms: Record, why: str) -> None:
+        began = time.monotonic()
+        current = self._recorded()
+        unit = terms["site"]["unit"]
+        self._say("acting for %s: %s" % (unit, why))
+        audit.note(self._state, "guard.acts", who=WHO, why=why, lost=terms.get("who"))
+        content: Record = {
+            "why": why,
+            "token": terms["token"],
+            "who": terms.get("who"),
+            "command": terms.get("command"),
+            "from": current,
+            "to": terms["to"],
+            "at": time.time(),
+            "serving": terms["serving"],
+            "healthy": None,
+            "error": "",
+        }
+        if terms["to"] is not None:
+            self._again(content, lambda: self._restore_files(terms))
+        _notify("READY=1")
+        invocation = ""
+        if terms["serving"]:
+            self._again(content, lambda: _start(unit))
+            invocation = str(units.show(unit).get("InvocationID"))
+        self._conclude(terms, content)
+        if terms["serving"]:
+            content["healthy"] = self._see_healthy(terms, invocation)
+        content["seconds"] = round(time.monotonic() - began, 1)
+        self._finish(content)
+
+    def _restore_files(self, terms: Record) -> None:
+        if self._state.swap_under_way() is None and not self._differs(terms):
+            return
+        _stop(terms["site"]["unit"])
+        done = swap(self._state, self._install(terms), terms["to"])
+        self._say("generation %s is back: %d files" % (terms["to"], len(done["changed"])))
+
+    def _again(self, content: Record, action: Callable[[], None]) -> None:
+        """Until it works. What stands in the way is in the report meanwhile."""
+        while True:
+            try:
+                action()
+            except (HostFault, OSError) as error:
+                text = error.message if isinstance(error, HostFault) else str(error)
+                self._say("not yet: %s" % text)
+                if content["error"] != text:
+                    content["error"] = text
+                    with contextlib.suppress(OSError):
+                        guard.write_report(self._state, content)
+                time.sleep(_RETRY)
+            else:
+                content["error"] = ""
+                return
+
+    def _see_healthy(self, terms: Record, invocation: str) -> bool:
+        """Whether the server answers within its budget, in the start that this guard made."""
+        site = terms["site"]
+        deadline = time.monotonic() + terms["budget"]
+        while time.monotonic() < deadline:
+            shown = units.show(site["unit"])
+            state = shown.get("ActiveState")
+            if state == "failed" or shown.get("InvocationID") != invocation:
+                self._say("it died again: %s is %s" % (site["unit"], state))
+                return False
+            if state == "active" and _answers(site["listen"], site["port"]):
+                return True
+            time.sleep(1.0)
+        return False
+
+    def _recorded(self) -> Optional[int]:
+        with contextlib.suppress(HostFault):
+            current = self._state.current()
+            return None if current is None else int(current["number"])
+        return None
+
+    def _conclude(self, terms: Record, content: Record) -> None:
+        """The lost deploy's generation did not stay, and its record says so."""
+        target = terms.get("target")
+        if target is None or target == terms["to"]:
+            return
+        with contextlib.suppress(HostFault, OSError):
+            record = self._state.generation(target)
+            if record["status"] == "staged":
+                reason = "the guard put generation %s back: %s" % (terms["to"], content["why"])
+                verdict = {"verdict": "fail", "code": "guard", "reasons": [reason]}
+                record.update(status="rolled_back", verdict=verdict)
+                self._state.save(record)
+
+    def _finish(self, content: Record) -> None:
+        with contextlib.suppress(OSError):
+            guard.write_report(self._state, content)
+        details = {k: content[k] for k in ("from", "to", "healthy", "seconds", "why")}
+        audit.note(self._state, "guard.done", who=WHO, **details)
+        guard.disarm(self._state)
+        self._lock.release()
+        self._say("done: %s" % details)
+
+
+def _stop(unit: str) -> None:
+    """Down, whatever it was doing; a stop that is under way already is waited for."""
+    done = units.run(["systemctl", "stop", "--", unit], timeout=_STOP_BOUND)
+    if done.returncode != 0:
+        raise HostFault("unit_job_failed", done.stderr.strip())
+
+
+def _start(unit: str) -> None:
+    state = units.show(unit).get("ActiveState")
+    if state not in ("active", "activating", "reloading"):
+        units.control(unit, "start")
+        deadline = time.monotonic() + 10
+        # queued with --no-block; its InvocationID is new once the job runs
+        while units.show(unit).get("ActiveState") == "inactive" and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def _answers(listen: str, port: int) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(listen, listen)  # noqa: S104
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    try:
+        connection.request("GET", "/v1/models")
+        return connection.getresponse().status in _ANSWERS
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _notify(text: str) -> None:
+    """sd_notify(3), without its library."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.sendto(text.encode(), address)
+
+
+def main(root: str) -> None:
+    """The guard's unit; what it says goes to its journal."""
+
+    def say(text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    sys.exit(Guardian(root, say).run())

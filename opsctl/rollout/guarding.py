@@ -1,0 +1,121 @@
+"""The guard on the host, from this side: armed by a rollout, met again after a lost connection.
+
+`opsctl.hostside.guard` says what it does by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from opsctl.errors import LockHeld, OpsctlError
+from opsctl.events import Event
+from opsctl.rollout.run import Run
+from opsctl.rollout.session import RECONNECT_FOR, whoami
+from opsctl.text import clock
+from opsctl.transport.bundle import guard_program
+
+# Seconds, each a bound on a step that takes far less; their sum only tells a hung client.
+_SWAP, _SMOKE, _MARGIN = 180.0, 600.0, 60.0
+_SETTLED = frozenset({"confirmed", "unconfirmed", "found"})
+
+
+def arm(run: Run, stop_bound: float) -> None:
+    """Have the host finish, or undo, what this rollout may leave half done.
+
+    Again in the middle of one it renews the terms for the way back.
+    """
+    serving = run.unit_before is not None and run.unit_before.active
+    run.session.call(
+        "arm_guard",
+        given={
+            "command": run.command,
+            "to": _way_out(run),
+            "target": run.target if run.command == "deploy" else None,
+            "serving": serving or run.command == "restart",
+            "budget": run.budget,
+            "within": stop_bound + _SWAP + run.budget + _SMOKE + _MARGIN,
+            "token": run.session.token,
+            "who": whoami(),
+            "why": run.options.why,
+        },
+        program=guard_program(),
+    )
+    run.guarded = True
+    run.session.keep_alive()
+
+
+def _way_out(run: Run) -> int | None:
+    """The generation that a lost rollout ends in. A rollback goes on to where it was going, if
+    that ever served: what it leaves is what somebody wanted to be rid of."""
+    if run.command == "rollback" and run.target_status in _SETTLED:
+        return run.target
+    return run.origin
+
+
+def disarm(run: Run, *, well: bool = True) -> None:
+    """The rollout has ended. A guard that could not be told acts, and says so."""
+    if not run.guarded:
+        return
+    try:
+        run.session.call("disarm_guard", well=well)
+    except OpsctlError as error:
+        run.session.emit(Event("guard", "warn", f"not disarmed: {error.message}"))
+    else:
+        run.guarded = False
+
+
+def take_over(run: Run) -> Mapping[str, Any] | None:
+    """Get the lock again on a new connection; what the guard did meanwhile, if it did anything.
+
+    Raises:
+        LockHeld: somebody else has it.
+        Unreachable: the connection is lost again.
+    """
+    began = time.monotonic()
+    told = False
+    while True:
+        try:
+            run.session.lock(f"restoring after opsctl {run.command}")
+            break
+        except LockHeld:
+            acting = run.session.guard()["terms"] is not None
+            patience = RECONNECT_FOR + (run.budget + _SWAP if acting else 0.0)
+            if time.monotonic() - began > patience:
+                raise
+            if acting and not told:
+                told = True
+                run.session.emit(Event("guard", "info", "the guard on the host is at work"))
+            time.sleep(2)
+    report: Mapping[str, Any] | None = run.session.guard()["report"]
+    if report is None or report["token"] != run.session.token or "seconds" not in report:
+        return None
+    return report
+
+
+def describe(report: Mapping[str, Any]) -> str:
+    """What the guard did, in a sentence for a person."""
+    lost = f"{report.get('command') or 'rollout'} by {report.get('who') or 'somebody'}"
+    did = "left the files as they were"
+    if report["to"] is not None:
+        did = f"made sure of generation {report['to']}"
+    text = f"{clock(report['at'])}: the guard {did}, as the {lost} was lost ({report['why']})"
+    if report.get("error"):
+        return f"{text}; it is still at it: {report['error']}"
+    if "seconds" not in report:
+        return f"{text}; it is at it now"
+    if not report["serving"]:
+        return f"{text}; the unit was down before and stays so"
+    if report["healthy"]:
+        return f"{text}; the service answered after {report['seconds']:.0f} s"
+    return f"{text}; the service did NOT come up again"
+
+
+def pending(terms: Mapping[str, Any]) -> str:
+    """That a lost rollout waits for its confirmation or its end, in a sentence for a person."""
+    return (
+        f"the {terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'} was lost "
+        f"{clock(terms['armed'])}; unless it is confirmed, the guard on the host ends it with "
+        f"{'generation ' + str(terms['to']) if terms['to'] is not None else 'a start'}"
+    )

@@ -3,7 +3,8 @@
     python mla.py OUT        writes OUT/target and OUT/draft
 
 Both are trained here, on the lab's corpus, so that drafts are really accepted: on a GPU where
-there is one, else on a CPU in some minutes. The target is transformers' DeepseekV3ForCausalLM,
+there is one, else on a CPU in some minutes. Ask it the corpus's own prompts, as chat: text cut
+anywhere is strange to it, and to the drafter. The target is transformers' DeepseekV3ForCausalLM,
 which SGLang serves with the model code that Kimi K2.6 wraps (sglang/srt/models/kimi_k25.py):
 multi-head latent attention, and a sigmoid router with a correction bias (noaux_tc).
 """

@@ -205,7 +205,8 @@ def speed(found: Result, entry: Result) -> list[str]:
             if name != "dflash" and "dflash" in rates:
                 over = ratio(ratios(values, rates["dflash"]))
             shown = f"{middle:.0f} ({least:.0f} to {most:.0f})"
-            rows.append([name, shown, over, f"{group['accept_len'][name]:.2f}"])
+            length = "" if name == "plain" else f"{group['accept_len'][name]:.2f}"
+            rows.append([name, shown, over, length])
     return [
         f"{options['speed_prompts']} prompts of {options['speed_tokens']} tokens, "
         f"{options['repeats']} repeats, the servers in a new order each; ratios to DFLASH within "
@@ -298,14 +299,24 @@ RENDER: dict[str, Callable[[Result, Result], list[str]]] = {
 }
 
 
+def _pair(pair: Result) -> str:
+    target, draft = pair["target"], pair["draft"]
+    return (
+        f"Target {target['architectures'][0]} of {target['num_hidden_layers']} layers, hidden "
+        f"{target['hidden_size']}; a DFLASH drafter of {draft['num_hidden_layers']} layers, block "
+        f"{draft['block_size']}."
+    )
+
+
 def render(result: Result, name: str) -> str:
     """The page; `name` is the JSON file's."""
     stages = result["stages"]
     parts = [
         "# DDTREE on a GPU",
         f"What ran, with its figures; [{name}]({name}) has all of them, and the options of each "
-        f"stage. {result['machine']['gpu']}. All servers of a comparison ran on the card at once, "
-        "with the same flags, and were asked in turns.",
+        f"stage. {result['machine']['gpu']}. {_pair(result['pair'])} All servers of a comparison "
+        "were up on the card at once with the same flags, and where time is measured they were "
+        "asked in turns.",
     ]
     for stage, title in TITLES.items():
         if stage in stages and stages[stage]["result"]:

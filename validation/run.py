@@ -12,6 +12,7 @@ in its place and does not stop the next. See validation/README.md.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import subprocess
 import sys
@@ -29,6 +30,7 @@ import sampling
 import speed
 import text
 from lab import Found, Lab
+from servers import COMMON
 
 STAGES: dict[str, Callable[[Lab, Found], None] | None] = {
     "incident": basics.incident,
@@ -101,6 +103,11 @@ def main() -> int:
     arguments.work.mkdir(parents=True, exist_ok=True)
     result = record.load(arguments.into)
     result["machine"] = _machine()
+    result["pair"] = {
+        name: json.loads((getattr(arguments, name) / "config.json").read_text(encoding="utf-8"))
+        for name in ("target", "draft")
+    }
+    result["flags"] = [*COMMON, *arguments.flag]
     lab = Lab(arguments, keep=lambda: record.save(arguments.into, result))
     failed = False
     for names in _turns(arguments.stages):
@@ -157,7 +164,9 @@ def _entry(arguments: argparse.Namespace, stage: str) -> Found:
     names = ours.get(stage) or [n for n in vars(arguments) if n.startswith(stage)] + ["flag"]
     if stage == "sampling":
         names += ["samples", "power_temperature"]
-    values = {n: v for n in names if not isinstance(v := getattr(arguments, n), Path)}
+    values = {
+        n: v for n in names if n != "mla" and not isinstance(v := getattr(arguments, n), Path)
+    }
     entry: Found = {"options": values, "commit": arguments.commit, "running": True}
     return entry | {"result": {}}
 

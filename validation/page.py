@@ -174,9 +174,9 @@ def sampling(found: Result, _: Result) -> list[str]:
     ]
     rows = []
     for dtype, prompts in found["tests"].items():
-        for number, lengths in enumerate(prompts, start=1):
-            for length, tests in lengths.items():
-                case = f"{dtype}, prompt {number}, {length} tokens"
+        for number, windows in enumerate(prompts, start=1):
+            for window, tests in windows.items():
+                case = f"{dtype}, prompt {number}, tokens {window}"
                 rows.append([case, *(_p(test) for test in tests.values())])
                 names = list(tests)
     if not rows:

@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     option("--sampling-budget", 16, "DDTREE's, in the stage sampling")
     option("--sampling-dtypes", ["bfloat16", "float32"], "of the stage sampling", many=True)
     option("--samples", 2000, "of each set and prompt")
-    option("--sampling-tokens", 4, "of each sample; the tests take the first 2 and 3")
+    option("--sampling-tokens", 4, "of each sample; the tests take the first three")
     option("--power-temperature", 1.25, "of the plain set that must be rejected")
     option("--large-hidden", 4096, "hidden size of the stage large")
     option("--large-layers", 32, "layers of its target")
@@ -164,9 +164,7 @@ def _entry(arguments: argparse.Namespace, stage: str) -> Found:
     names = ours.get(stage) or [n for n in vars(arguments) if n.startswith(stage)] + ["flag"]
     if stage == "sampling":
         names += ["samples", "power_temperature"]
-    values = {
-        n: v for n in names if n != "mla" and not isinstance(v := getattr(arguments, n), Path)
-    }
+    values = {n: getattr(arguments, n) for n in names if n != "mla"}
     entry: Found = {"options": values, "commit": arguments.commit, "running": True}
     return entry | {"result": {}}
 

@@ -2,7 +2,7 @@
 
 Many short requests with one prompt at temperature 1; the first tokens of each are one outcome, and
 two sets of outcomes are compared by a chi-square test. The first token is drawn at prefill by both,
-so the test is of the tokens after it. Two sets of the plain server are the control, and sets that
+so one test leaves it out. Two sets of the plain server are the control, and sets that
 must be rejected (greedy; another temperature) show that the test has the power to.
 """
 
@@ -22,6 +22,7 @@ PROMPTS = (
 )
 AT_ONCE = 8  # no more than the CUDA graphs hold
 FEW = 4  # one at a time is slow, so there are this many times fewer of these
+WINDOWS = ((1, 2), (1, 3), (2, 3))
 Outcome = tuple[int, ...]
 
 
@@ -37,15 +38,16 @@ def draw(
     return found
 
 
-def tests(samples: dict[str, list[Outcome]], length: int) -> dict[str, Any]:
-    """Every set against the set `plain`, by the first `length` tokens."""
-    cut = {name: [sample[:length] for sample in rows] for name, rows in samples.items()}
+def tests(samples: dict[str, list[Outcome]], window: tuple[int, int]) -> dict[str, Any]:
+    """Every set against the set `plain`, by the tokens of `window` (first and last, from 1)."""
+    kept = slice(window[0] - 1, window[1])
+    cut = {name: [sample[kept] for sample in rows] for name, rows in samples.items()}
     first = cut.pop("plain")
     return {name: two_samples(first, rows) for name, rows in cut.items()}
 
 
 def sampling(lab: Lab, found: Found) -> None:
-    """found["tests"][dtype][prompt][length][set] is a test against plain.
+    """found["tests"][dtype][prompt][window][set] is a test against plain.
 
     float32 is free of bf16's noise, by which a logit depends on the shape of the batch; many
     samples can see that. "plain, one at a time" is the plain server at another shape, as a
@@ -80,7 +82,7 @@ def sampling(lab: Lab, found: Found) -> None:
                     if known == dtype:
                         samples |= future.result()
                 found["tests"].setdefault(dtype, []).append(
-                    {str(length): tests(samples, length) for length in (2, 3)}
+                    {f"{a} to {b}": tests(samples, (a, b)) for a, b in WINDOWS}
                 )
             lab.say(f"prompt {number} of {len(PROMPTS)}")
             lab.keep()

@@ -82,25 +82,26 @@ class Lab:
         self._port += 7
         name = f"{name}-{eager}" if eager else name
         return Server(
-            name + label,
+            name,
             self._port,
             (*options, *flags, *self.arguments.flag),
             site or self.arguments.whole,
             self.work,
+            label,
         )
 
     @contextlib.contextmanager
     def up(self, servers: Sequence[Server], found: Found) -> Iterator[list[Server]]:
         """Those of `servers` that came up; of the others `found` gets the end of the log."""
-        self.say(f"starting {', '.join(server.name for server in servers)}")
+        self.say(f"starting {', '.join(server.tag for server in servers)}")
         with running(servers, self.arguments.start_timeout):
             alive = [server for server in servers if server.ready_s is not None]
-            found.setdefault("ready_s", {}).update({s.name: s.ready_s for s in alive})
+            found.setdefault("ready_s", {}).update({s.tag: s.ready_s for s in alive})
             for server in servers:
                 if server.ready_s is None:
                     tail = server.text().splitlines()[-LOG_TAIL:]
-                    found.setdefault("failed", {})[server.name] = tail
-                    self.say(f"{server.name} did not come up: {tail[-1:]}")
+                    found.setdefault("failed", {})[server.tag] = tail
+                    self.say(f"{server.tag} did not come up: {tail[-1:]}")
             self.say(f"{len(alive)} of {len(servers)} servers are up")
             self.keep()
             yield alive

@@ -18,7 +18,7 @@ HEAD = 128  # width of an attention head, as in Llama 3
 DUMMY = ("--load-format=dummy", "--speculative-draft-load-format=dummy")
 
 
-def configs(hidden: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def configs(hidden: int, layers: int, mask: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json of a target shaped as Llama 3 8B (hidden 4096, 32 layers) and of a drafter.
 
     The drafter has DFLASH's five layers, the small pair's block of 8, and takes its features
@@ -56,18 +56,20 @@ def configs(hidden: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
         "num_target_layers": layers,
         "rms_norm_eps": 1e-6,
         "block_size": 8,
-        "dflash_config": {"target_layer_ids": taken, "mask_token_id": 16},
+        "dflash_config": {"target_layer_ids": taken, "mask_token_id": mask},
         **shape,
     }
     return target, draft
 
 
-def write_folders(folder: Path, tokenizer: Path, hidden: int, layers: int) -> Pair:
-    """Both folders, with the small target's tokenizer."""
-    for name, config in zip(("target", "draft"), configs(hidden, layers), strict=True):
+def write_folders(folder: Path, small: Pair, hidden: int, layers: int) -> Pair:
+    """Both folders, with the small target's tokenizer and the small drafter's mask token."""
+    known = json.loads((small.draft / "config.json").read_text(encoding="utf-8"))
+    mask = known["dflash_config"]["mask_token_id"]
+    for name, config in zip(("target", "draft"), configs(hidden, layers, mask), strict=True):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-        for file in tokenizer.glob("tokenizer*.json"):
+        for file in small.target.glob("tokenizer*.json"):
             shutil.copy(file, folder / name / file.name)
     # Servers start together and load 16 GB each meanwhile, so that a small share of the memory
     # that is free at the start may be gone when the pool is sized; the pool itself is capped.
@@ -76,9 +78,7 @@ def write_folders(folder: Path, tokenizer: Path, hidden: int, layers: int) -> Pa
 
 def large(lab: Lab, found: Found) -> None:
     options = lab.arguments
-    pair = write_folders(
-        lab.work / "large", options.target, options.large_hidden, options.large_layers
-    )
+    pair = write_folders(lab.work / "large", lab.small, options.large_hidden, options.large_layers)
     texts = [prompt for _, prompt in prompts(16)]
     specs = options.large_specs.split(",")
     found |= {"hidden": options.large_hidden, "layers": options.large_layers, "sizes": {}}

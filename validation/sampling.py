@@ -86,7 +86,7 @@ def sampling(lab: Lab, found: Found) -> None:
                 )
             lab.say(f"prompt {number} of {len(PROMPTS)}")
             lab.keep()
-        found["cuda_graph"] = {server.name: server.graph_share() for server in alive}
+        found["cuda_graph"] = {server.tag: server.graph_share() for server in alive}
 
 
 def _sets(lab: Lab, server: Server, spec: str, prompt: str) -> dict[str, list[Outcome]]:
@@ -112,5 +112,5 @@ def _sets(lab: Lab, server: Server, spec: str, prompt: str) -> dict[str, list[Ou
             f"{name}, one at a time": take(few, at_once=1),
             f"{name}, greedy": take(few, temperature=0),
         }
-    lab.say(f"{server.name}: {len(found)} sets")
+    lab.say(f"{server.tag}: {len(found)} sets")
     return found

@@ -43,12 +43,17 @@ class Server:
     arguments: tuple[str, ...]
     site: Path
     work: Path
+    label: str = ""  # tells servers of one name apart in logs and reports
     process: subprocess.Popen[bytes] | None = None
     ready_s: float | None = None
 
     @property
     def log(self) -> Path:
-        return self.work / f"{self.name}.log"
+        return self.work / f"{self.tag}.log"
+
+    @property
+    def tag(self) -> str:
+        return self.name + self.label
 
     def start(self) -> None:
         environment = {**os.environ, "HF_HUB_OFFLINE": "1"}

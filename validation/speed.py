@@ -20,7 +20,7 @@ def groups(lab: Lab, found: dict[str, Found]) -> None:
     """Stages `speed` and `batch`, one of them or both on the same servers; `found` by stage."""
     for number, specs in enumerate(lab.arguments.groups):
         started: Found = {}
-        servers = [lab.server(spec, lab.small) for spec in specs.split(",")]
+        servers = [lab.server(spec, lab.small, label=f"-{number}") for spec in specs.split(",")]
         with lab.up(servers, started) as alive:
             names = [server.name for server in alive]
             for stage in found.values():

@@ -51,9 +51,9 @@ def batches(
         for size in sizes:
             group = [texts[(repeat * 3 + i) % len(texts)] for i in range(size)]
             shuffle.shuffle(order)
-            rows = found.setdefault(str(size), {})
+            rows = found.setdefault(str(size), {server.name: {} for server in servers})
             for server in order:
-                row = rows.setdefault(server.name, {})
+                row = rows[server.name]
                 for measure, value in together(server, group, tokens).items():
                     row.setdefault(measure, []).append(value)
         lab.say(f"batches: repeat {repeat + 1} of {repeats}")

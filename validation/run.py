@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ import sampling
 import speed
 import text
 from lab import Found, Lab
-from servers import COMMON
+from servers import COMMON, stop_all
 
 STAGES: dict[str, Callable[[Lab, Found], None] | None] = {
     "incident": basics.incident,
@@ -42,6 +43,16 @@ STAGES: dict[str, Callable[[Lab, Found], None] | None] = {
     "large": large.large,
     "mla": text.mla,
 }
+
+
+class TimeUp(Exception):
+    """The time that this call may take is over."""
+
+
+def _time_up(number: int, _frame: Any) -> None:
+    """Servers have sessions of their own and would outlive this process, on the card."""
+    stop_all()
+    raise TimeUp(signal.Signals(number).name)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,6 +71,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
     made.add_argument("--commit", default="", help="what of this repository runs")
     option("--work", Path("validation-work"), "folder for logs and made models")
+    option(
+        "--limit", 0, "seconds until the stage that runs is stopped, and no more begun; 0: never"
+    )
     option("--port", 31000, "servers take every seventh port from here")
     option("--start-timeout", 240.0, "seconds until a server counts as failed")
     made.add_argument("--flag", action="append", default=[], help="one more for every server")
@@ -110,11 +124,18 @@ def main() -> int:
     result["flags"] = [*COMMON, *arguments.flag]
     lab = Lab(arguments, keep=lambda: record.save(arguments.into, result))
     failed = False
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _time_up)
+    signal.alarm(arguments.limit)
     for names in _turns(arguments.stages):
         entries = {name: _entry(arguments, name) for name in names}
         result["stages"] |= entries
-        failed |= not _run(lab, entries)
+        error = _run(lab, entries)
         lab.keep()
+        failed |= error is not None
+        if isinstance(error, TimeUp):
+            break
+    signal.alarm(0)
     target = arguments.into.with_suffix(".md")
     target.write_text(page.render(result, arguments.into.name), encoding="utf-8")
     return int(failed)
@@ -127,11 +148,11 @@ def _turns(stages: list[str]) -> list[list[str]]:
     return [shared if turn[0] in shared else turn for turn in turns]
 
 
-def _run(lab: Lab, entries: dict[str, Found]) -> bool:
-    """Whether it went well; what was found before a failure stays."""
+def _run(lab: Lab, entries: dict[str, Found]) -> Exception | None:
+    """What stopped it, or None; what was found before a failure stays."""
     title = " and ".join(entries)
     lab.say(f"== {title}")
-    began, error = time.monotonic(), ""
+    began, stopped = time.monotonic(), None
     found = {name: entry["result"] for name, entry in entries.items()}
     try:
         for name, into in found.items():
@@ -140,16 +161,16 @@ def _run(lab: Lab, entries: dict[str, Found]) -> bool:
                 stage(lab, into)
         if any(STAGES[name] is None for name in found):
             speed.groups(lab, found)
-    except Exception:
-        error = traceback.format_exc()
-        lab.say(f"{title} FAILED: {error.splitlines()[-1]}")
+    except Exception as error:
+        stopped = error
+        lab.say(f"{title} FAILED: {error!r}")
     for entry in entries.values():
         entry["seconds"] = round(time.monotonic() - began, 1)
         entry.pop("running")
-        if error:
-            entry["error"] = error
+        if stopped:
+            entry["error"] = "".join(traceback.format_exception(stopped)).strip()
     lab.say(f"== {title}: {time.monotonic() - began:.0f} s")
-    return not error
+    return stopped
 
 
 def _entry(arguments: argparse.Namespace, stage: str) -> Found:

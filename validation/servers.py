@@ -32,6 +32,7 @@ COMMON = (
 )
 GRAPHS = "--cuda-graph-max-bs=8"
 NO_GRAPHS = "--disable-cuda-graph"
+_up: list[Server] = []
 
 
 @dataclass
@@ -122,6 +123,7 @@ def wait_ready(servers: Sequence[Server], timeout: float) -> None:
 @contextlib.contextmanager
 def running(servers: Sequence[Server], timeout: float) -> Iterator[None]:
     """All of `servers`, ready or dead, and ended at the end of the block."""
+    _up.extend(servers)
     try:
         for server in servers:
             server.start()
@@ -129,8 +131,13 @@ def running(servers: Sequence[Server], timeout: float) -> Iterator[None]:
         wait_ready(servers, timeout)
         yield
     finally:
-        for server in servers:
-            server.stop()
+        stop_all()
+
+
+def stop_all() -> None:
+    """End every server of a block that runs; requests in flight fail at once."""
+    while _up:
+        _up.pop().stop()
 
 
 def fetch(port: int, path: str, body: Any = None, timeout: float = 120) -> str:

@@ -119,6 +119,24 @@ def test_p_values_and_what_must_be_rejected() -> None:
     assert "| bfloat16, prompt 1, tokens 1 to 3 | 0.416 (5) | 2e-09 (5) |" in shown
 
 
+def test_kernel_times_at_the_least_and_the_greatest_batch() -> None:
+    names = ("build", "mask", "walk", "together", "together_launched", "top_k", "top_k_torch")
+    times = [
+        {
+            "budget": 8,
+            "batch": size,
+            "seq_len": 2048,
+            **{n: {"median_us": size + 0.5} for n in names},
+        }
+        for size in (1, 2, 8)
+    ]
+    found = {"device": "cuda", "cases": 50, "failures": [], "times": times}
+    shown = page.render({**RESULT, "stages": {"kernels": entry(found)}}, "r.json")
+    assert "50 random cases on cuda: 0 differ" in shown
+    assert "at batch 1 / 8 and 2048 tokens of context" in shown
+    assert "| 8 |" + " 1.5 / 8.5 |" * 7 in shown
+
+
 def test_what_did_not_run_is_named() -> None:
     shown = page.render(RESULT, "r.json")
     assert "**Not run**: Kernels, An MLA target." in shown

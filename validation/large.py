@@ -24,6 +24,8 @@ def configs(hidden: int, layers: int, mask: int) -> tuple[dict[str, Any], dict[s
     The drafter has DFLASH's five layers, the small pair's block of 8, and takes its features
     from target layers spread as `build_target_layer_ids` of SGLang spreads them.
     """
+    if layers < 8:
+        raise ValueError("fewer than 8 layers have no five distinct ones to take features from")
     shape = {
         "hidden_size": hidden,
         "intermediate_size": hidden * 7 // 2,

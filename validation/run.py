@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     option("--sampling-tokens", 4, "of each sample; the tests take the first three")
     option("--power-temperature", 1.25, "of the plain set that must be rejected")
     option("--large-hidden", 4096, "hidden size of the stage large")
-    option("--large-layers", 32, "layers of its target")
+    option("--large-layers", 32, "layers of its target, 8 or more")
     option("--large-specs", "plain,dflash,16,32", "servers of the stage large")
     option("--large-sizes", [1, 2, 4, 8], "batches of the stage large", many=True)
     option("--large-repeats", 5, "of the stage large")

@@ -154,6 +154,9 @@ def main(out: Path) -> None:
     for name in ("target", "draft"):
         (out / name).mkdir(parents=True, exist_ok=True)
         text.save_tokenizer(tokenizer, out / name, target.CONTEXT)
+    # What it was trained on, since it knows nothing else: drafts have to be accepted.
+    prompts = [text.as_chat(pair.prompt) for pair in pairs]
+    (out / "prompts.json").write_text(json.dumps(prompts, indent=1) + "\n", encoding="utf-8")
     trained = target.train(new_model(), documents, say, COURSE)
     save(trained, out / "target")
     drafter.save(drafter.train(trained, documents, say, PLAN), out / "draft")

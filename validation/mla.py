@@ -155,7 +155,8 @@ def main(out: Path) -> None:
         (out / name).mkdir(parents=True, exist_ok=True)
         text.save_tokenizer(tokenizer, out / name, target.CONTEXT)
     # What it was trained on, since it knows nothing else: drafts have to be accepted.
-    prompts = [text.as_chat(pair.prompt) for pair in pairs]
+    # Cut in the middle of an answer too, for there are few of them.
+    prompts = [text.as_chat(p.prompt) + p.answer[:cut] for cut in (0, 60, 150, 300) for p in pairs]
     (out / "prompts.json").write_text(json.dumps(prompts, indent=1) + "\n", encoding="utf-8")
     trained = target.train(new_model(), documents, say, COURSE)
     save(trained, out / "target")

@@ -172,9 +172,8 @@ class Bench:
         extra = re.search(r'"?OPSCTL_EXTRA_ARGS=([^"]*)"', given.replace("OPSCTL_EXTRA_ARGS= ", ""))
         assert extra, given
         line = f'Environment="OPSCTL_EXTRA_ARGS={extra[1]} {" ".join(arguments)}"'
-        self.inside(
-            f"printf '[Service]\\n%s\\n' '{line}' > {folder}/20-test.conf && systemctl daemon-reload"
-        )
+        self.inside(f"printf '[Service]\\n%s\\n' '{line}' > {folder}/20-test.conf")
+        self.inside("systemctl daemon-reload")
 
     def wait_for_swap(self) -> None:
         """Until the files of the deploy under way are in place, and its load begins."""

@@ -8,7 +8,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h)?")
@@ -44,6 +53,19 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:_.\\@-]+\.service$")]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
+    """`load` tells the folder; a value that was read once is absolute already."""
+    folder = (info.context or {}).get("folder")
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no home folder for {path}") from None
+    return path if folder is None else Path(folder) / path
+
+
+PathBesideInventory = Annotated[Path, AfterValidator(_beside_inventory)]
 
 
 class _Model(BaseModel):
@@ -143,6 +165,8 @@ class Service(_Model):
     api_key: SecretRef | None = None
     load: Load = Load()
     patch_set: Name | None = None
+    # Who may sign the sets of this service, as `ssh-keygen -Y` has it; None: any set will do.
+    allowed_signers: PathBesideInventory | None = None
     smoke: Smoke = Smoke()
     launch: Launch = Launch()
     state_dir: AbsolutePath = "/var/lib/opsctl"
@@ -188,6 +212,7 @@ class Host(_Model):
 
 class Defaults(_Model):
     host: Name | None = None
+    allowed_signers: PathBesideInventory | None = None
 
 
 class Inventory(_Model):
@@ -205,6 +230,14 @@ class Inventory(_Model):
     def model_post_init(self, context: Any, /) -> None:
         for name, host in self.hosts.items():
             host._name = name
+            self._pass_on_signers(host)
+
+    def _pass_on_signers(self, host: Host) -> None:
+        """In the service's own field, so that a copy of it cannot lose them."""
+        signers = self.defaults.allowed_signers
+        for name, service in host.services.items():
+            if service.allowed_signers is None and signers is not None:
+                host.services[name] = service.model_copy(update={"allowed_signers": signers})
 
     @model_validator(mode="after")
     def _default_exists(self) -> Inventory:

@@ -27,6 +27,8 @@ Files = Dict[str, Dict[str, Optional[str]]]
 
 
 def _full(package_dir: str, path: str) -> str:
+    if "\0" in path:
+        raise HostFault("path_outside", "%r is not a path" % path)
     root = os.path.normpath(package_dir)
     full = os.path.normpath(os.path.join(root, path))
     # The file itself may be a symlink into uv's cache, which a replace does not follow; a
@@ -57,6 +59,7 @@ def stage(
     `target` is {set, files, …}; `contents` maps sha256 to base64; `seen` is what the plan saw on
     disk: another deploy or a hand in between is refused. Returns the new record.
     """
+    _refuse_editable(install)
     package_dir = install["package_dir"]
     for path in target["files"]:
         _full(package_dir, path)
@@ -148,12 +151,24 @@ def contents_of(source: Record, target: Record) -> Dict[str, Optional[str]]:
     return wanted
 
 
+def _refuse_editable(install: Dict[str, Any]) -> None:
+    """The package is somebody's checkout: it was not so when the deploy was made."""
+    if install.get("editable"):
+        raise HostFault(
+            "editable_install",
+            "the package is an editable install at %s now" % install["package_dir"],
+            "install the release's wheel in that environment",
+        )
+
+
 def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Optional[str]]:
     """path -> sha256 that the disk must hold for generation `number`, None for no file.
 
     Raises:
-        HostFault: the swap cannot be made: another version is installed, a content is lost.
+        HostFault: the swap cannot be made: another version or an editable install is there now,
+            a content is lost.
     """
+    _refuse_editable(install)
     target = state.generation(number)
     if target["version"] != install["version"]:
         raise HostFault(

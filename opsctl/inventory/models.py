@@ -52,7 +52,34 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 # Names end up in paths below /var/lib/opsctl and in file names on this side.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:_.\\@-]+\.service$")]
-AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+def _one_line(text: str) -> str:
+    if not text or any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("must be text without control characters")
+    return text
+
+
+def _no_option(text: str) -> str:
+    if _one_line(text).startswith("-"):
+        raise ValueError("must not start with '-', which would make it an option")
+    return text
+
+
+def _ssh_name(text: str) -> str:
+    if set(_no_option(text)) & _SSH_FORBIDDEN or text.split() != [text]:
+        raise ValueError("must be one word without quotes and other signs that a shell reads")
+    return text
+
+
+# What OpenSSH itself refuses since 9.6 (ssh.c: valid_hostname, valid_ruser), as these end up in
+# the ProxyCommand and the `Match exec` of a configuration.
+_SSH_FORBIDDEN = frozenset("'`\"$\\;&<>|(){}")
+
+AbsolutePath = Annotated[str, Field(pattern=r"^/"), AfterValidator(_one_line)]
+# Becomes the first word of the remote command, after `sudo -n` where the user is not root.
+Program = Annotated[str, AfterValidator(_no_option)]
+SshName = Annotated[str, AfterValidator(_ssh_name)]
 
 
 def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
@@ -108,8 +135,8 @@ class SecretRef(_Model):
 class Ssh(_Model):
     """How to reach the host. Everything left out comes from `ssh -G ADDRESS`."""
 
-    address: str
-    user: str | None = None
+    address: SshName
+    user: SshName | None = None
     port: Port | None = None
     identity_file: Path | None = None
     known_hosts: Path | None = None
@@ -189,7 +216,7 @@ class Host(_Model):
 
     ssh: Ssh | None = None
     lab: Name | None = None
-    python: str = "python3"  # the interpreter of the host program, not of SGLang
+    python: Program = "python3"  # the interpreter of the host program, not of SGLang
     services: dict[Name, Service] = Field(min_length=1)
 
     _name: str = PrivateAttr(default="")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hostside_tools import Environment, put_tool
@@ -18,7 +18,7 @@ from opsctl.cli import context
 from opsctl.cli.app import app
 from opsctl.events import Event
 from opsctl.inventory import Host, Service
-from opsctl.rollout.session import Session
+from opsctl.rollout.session import Connect, Session
 from opsctl.sglang.client import ServerError
 from opsctl.transport import local
 from opsctl.transport.local import _ProcessPipe
@@ -137,7 +137,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     assert isinstance(host, Host)
     assert isinstance(service, Service)
     events: list[Event] = []
-    session = Session(host=host, service=service, connect=lambda: local(), emit=events.append)
+    session = Session(host=host, service=service, connect=cast(Connect, local), emit=events.append)
     try:
         session.inspect()
         session.lock("because")

@@ -6,8 +6,8 @@ makes the two names change places in one step. Whoever opens a file by the packa
 the old tree before that step and the new one after it; what a process imported before stays
 imported, so one that was *in the middle* of its imports at that step can still see both.
 
-Where the kernel or the file system refuses (overlayfs, a mount point, no hardlinks, no ctypes)
-there is no copy, and the caller writes file by file.
+Where the kernel or the file system refuses (a mount point, no hardlinks, no ctypes), and on
+overlayfs, there is no copy, and the caller writes file by file.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ def copy(package_dir: str) -> Optional[str]:
     """A copy of the package by hardlinks; None where there cannot be one."""
     tree = beside(package_dir)
     remove(tree)
+    # There each link would copy a whole file up from the lower layer (7 s for SGLang), for an
+    # exchange that is refused then.
+    if _file_system(os.path.realpath(package_dir)) == "overlay":
+        return None
     try:
         _copy_folder(os.path.realpath(package_dir), tree)
     except OSError:
@@ -66,6 +70,21 @@ def copy(package_dir: str) -> Optional[str]:
         remove(tree)
         raise
     return tree
+
+
+def _file_system(folder: str) -> Optional[str]:
+    """The type of the file system that holds `folder`, from proc_pid_mountinfo(5)."""
+    number = os.stat(folder).st_dev
+    device = "%d:%d" % (os.major(number), os.minor(number))
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as f:
+            for line in f:
+                mount, _, source = line.partition(" - ")
+                if mount.split()[2] == device:
+                    return source.split()[0]
+    except (OSError, IndexError):
+        pass
+    return None
 
 
 def _copy_folder(source: str, target: str) -> None:

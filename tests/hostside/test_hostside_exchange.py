@@ -26,6 +26,8 @@ FILES: dict[str, bytes | None] = {"a.py": NEW, "extra/deep/d.py": b"D = 1\n", "s
 def can_exchange(folder: Path) -> bool:
     for name in ("one", "other"):
         (folder / name).mkdir()
+    if exchange._file_system(str(folder)) == "overlay":
+        return False
     try:
         exchange._rename_exchange(str(folder / "one"), str(folder / "other"))
     except OSError:
@@ -189,6 +191,20 @@ def test_what_is_refused_is_done_file_by_file(
     assert env.package_dir.stat().st_ino == folder
     assert env.tree() == with_set(files)
     assert strays(env) == []
+
+
+def test_on_overlayfs_nothing_is_copied_up(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = env.stage(FILES)["number"]
+    monkeypatch.setattr(exchange, "_file_system", lambda folder: "overlay")
+    monkeypatch.setattr(exchange, "_copy_folder", lambda *args: pytest.fail("it is copied"))
+    assert not env.swap(number)["atomic"]
+    assert env.tree() == with_set(FILES)
+
+
+def test_the_file_system_of_a_folder_is_known() -> None:
+    assert exchange._file_system("/proc") == "proc"
 
 
 def test_a_path_through_a_link_is_done_file_by_file(env: Environment) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from opsctl.errors import PatchError
 from opsctl.hostside import install, journal, operations, swap, unit
 from opsctl.hostside.errors import HostFault
+from opsctl.hostside.state import Lock, State, lock_holder
 from opsctl.patchset._parse import is_inside, parse_patch
 
 PIECES = [
@@ -207,3 +208,20 @@ def _package() -> Path:
         (root / "in").symlink_to("sub")
         (root / "self").symlink_to("self")
     return Path(_MADE[0].name) / "pkg"
+
+
+@settings(max_examples=60, deadline=None)
+@given(who=texts, why=texts, folder=texts)
+def test_who_and_why_are_data_to_the_last_sign(who: str, why: str, folder: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        name = folder.replace("/", "").replace("\0", "")
+        where = Path(root) / (name if name not in {".", ".."} else "x")
+        state, lock = State(str(where), "serve"), Lock()
+        lock.take(state, {"who": who, "why": why})
+        holder = lock_holder(state)
+        lock.release()
+        assert holder is not None
+        assert (holder["who"], holder["why"]) == (who, why)
+        made = {str(path.relative_to(where)) for path in where.rglob("*")}
+        assert made >= {"serve", "serve/lock"}
+        assert set(Path(root).iterdir()) <= {where, where / "serve"}

@@ -119,12 +119,22 @@ def check(cases: int) -> list[str]:
     return [failure for failure in failures if failure]
 
 
-def timed(step: Callable[[], Any], repeats: int = 200) -> dict[str, float]:
-    """Microseconds of GPU time of one call, by CUDA events, from a graph of 20 calls.
+def by_events(step: Callable[[], Any], calls: int = 1, repeats: int = 200) -> dict[str, float]:
+    """Microseconds of one call by CUDA events; `step` makes `calls` of them."""
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / calls)
+    times.sort()
+    return {"median_us": round(statistics.median(times), 2), "p95_us": round(times[-10], 2)}
 
-    A graph, because the server replays kernels back to back as well; a call launched alone
-    measures Python.
-    """
+
+def timed(step: Callable[[], Any], calls: int = 20) -> dict[str, float]:
+    """GPU time alone, from a graph of some calls: the server replays kernels back to back too."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(5):
@@ -132,41 +142,23 @@ def timed(step: Callable[[], Any], repeats: int = 200) -> dict[str, float]:
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        for _ in range(20):
+        for _ in range(calls):
             step()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / 20)
-    times.sort()
-    return {"median_us": round(statistics.median(times), 2), "p95_us": round(times[-10], 2)}
+    return by_events(graph.replay, calls)
 
 
-def launched(step: Callable[[], Any], repeats: int = 200) -> dict[str, float]:
-    """Microseconds of one call from the host, launch and Python included."""
+def launched(step: Callable[[], Any]) -> dict[str, float]:
+    """A call from the host, launch and Python included."""
     for _ in range(5):
         step()
     torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1000)
-    times.sort()
-    return {"median_us": round(statistics.median(times), 2), "p95_us": round(times[-10], 2)}
+    return by_events(step)
 
 
 def time_all(seq_len: int = 2048) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     rows = []
-    for budget in (8, 16, 32, 64):
+    for budget in (4, 8, 16, 32, 64):
         for batch in (1, 2, 4, 8):
             logprobs, ids = (x.to(DEVICE) for x in marginals(rng, batch, DEPTH, budget, "mixed"))
             roots = torch.zeros(batch, dtype=torch.int64, device=DEVICE)

@@ -1,322 +1,203 @@
-"""DDTree on one GPU, from the incident to the comparison; writes one JSON file.
+"""DDTREE on one GPU, from the incident to the comparison; writes one JSON and its page.
 
-    python run.py --target FOLDER --draft FOLDER --whole SITE --without-graph SITE --out FILE
+    python validation/run.py --target FOLDER --draft FOLDER --whole SITE --without-graph SITE \\
+        --into RESULT.json [--stages incident kernels text …]
 
 SITE is a folder that holds the `sglang` package with the set applied, whole or without the
-CUDA-graph patch. Stages can be chosen with --stages, since a machine is lent for minutes.
-Figures are only of what ran; a stage that failed says so in its place.
+CUDA-graph patch. A machine is lent for minutes, so stages can be run in several calls: each goes
+into RESULT.json as it becomes known, and replaces only itself there. A stage that failed says so
+in its place and does not stop the next. See validation/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import json
 import platform
-import random
-import statistics
+import signal
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from servers import Server, ask, generate, running
+import basics
+import large
+import page
+import record
+import sampling
+import speed
+import text
+from lab import Found, Lab
+from servers import COMMON, stop_all
 
-HERE = Path(__file__).resolve().parent
-INCIDENT = "The size of tensor a (8) must match the size of tensor b (33)"
-CHAT = (
-    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    "<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-)
-
-
-def prompts(limit: int | None = None) -> list[tuple[str, str]]:
-    """(kind, prompt) pairs, the kinds in turns."""
-    kinds = json.loads((HERE / "prompts.json").read_text(encoding="utf-8"))
-    pairs = [
-        (kind, CHAT.format(texts[i]))
-        for i in range(max(map(len, kinds.values())))
-        for kind, texts in kinds.items()
-        if i < len(texts)
-    ]
-    return pairs[:limit]
-
-
-class Runs:
-    """The servers of this validation, by name."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
-        self._port = 31000
-
-    def server(self, name: str, site: Path, *extra: str) -> Server:
-        self._port += 7
-        common = (f"--model-path={self.arguments.target}", "--mem-fraction-static=0.2", *extra)
-        return Server(name, self._port, common, site, self.arguments.work)
-
-    def keep(self, found: dict[str, Any]) -> None:
-        """What is known so far: the machine may be taken at any moment."""
-        path = self.arguments.out.with_suffix(".partial.json")
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-    def plain(self, *extra: str) -> Server:
-        return self.server("plain", self.arguments.whole, *extra)
-
-    def dflash(self, *extra: str) -> Server:
-        return self.server("dflash", self.arguments.whole, *self._draft("DFLASH"), *extra)
-
-    def ddtree(self, budget: int, *extra: str, site: Path | None = None, name: str = "") -> Server:
-        options = (*self._draft("DDTREE"), f"--speculative-ddtree-budget={budget}", *extra)
-        return self.server(name or f"ddtree-{budget}", site or self.arguments.whole, *options)
-
-    def _draft(self, algorithm: str) -> tuple[str, ...]:
-        return (
-            f"--speculative-algorithm={algorithm}",
-            f"--speculative-draft-model-path={self.arguments.draft}",
-        )
+STAGES: dict[str, Callable[[Lab, Found], None] | None] = {
+    "incident": basics.incident,
+    "kernels": basics.kernels,
+    "text": text.text,
+    "sampling": sampling.sampling,
+    "speed": None,  # these two take turns on the same servers
+    "batch": None,
+    "large": large.large,
+    "mla": text.mla,
+}
 
 
-GRAPHS = "--cuda-graph-max-bs=8"
-BATCHES = (2, 3, 4, 8)
+class TimeUp(Exception):
+    """The time that this call may take is over."""
 
 
-def stage_incident(runs: Runs) -> dict[str, Any]:
-    """The series without its CUDA-graph patch must die with the incident's own message."""
-    server = runs.ddtree(32, GRAPHS, site=runs.arguments.without_graph, name="incident")
-    with running([server], timeout=200):
-        died = server.dead()
-    lines = [line for line in server.text().splitlines() if INCIDENT in line]
-    return {"died": died, "message": lines[0].strip() if lines else None}
+def _time_up(number: int, _frame: Any) -> None:
+    """Servers have sessions of their own and would outlive this process, on the card."""
+    stop_all()
+    raise TimeUp(signal.Signals(number).name)
 
 
-def stage_compare(runs: Runs) -> dict[str, Any]:
-    """Losslessness, acceptance and speed, every server up at once and asked in turns."""
-    budgets = runs.arguments.budgets
-    servers = [runs.plain(GRAPHS), runs.dflash(GRAPHS), *(runs.ddtree(b, GRAPHS) for b in budgets)]
-    if runs.arguments.eager:
-        name = f"ddtree-{runs.arguments.eager}-eager"
-        servers.append(runs.ddtree(runs.arguments.eager, "--disable-cuda-graph", name=name))
-    with running(servers, timeout=300):
-        alive = [server for server in servers if server.ready_s is not None]
-        found: dict[str, Any] = {
-            "ready_s": {s.name: s.ready_s for s in servers},
-            "failed": {s.name: s.text().splitlines()[-25:] for s in servers if s.ready_s is None},
-        }
-        measures = runs.arguments.measure
-        if "lossless" in measures and alive and alive[0].name == "plain":
-            found["lossless"] = _lossless(runs, alive)
-            runs.keep(found)
-        if "speed" in measures:
-            found["speed"] = _speed(runs, alive)
-            runs.keep(found)
-        if "batch" in measures:
-            found["batch"] = _batches(runs, alive)
-        found["cuda_graph"] = {s.name: _graph_share(s) for s in alive}
-        found["metrics_lines"] = {
-            s.name: [x for x in s.text().splitlines() if "DDTREE metrics" in x][-2:] for s in alive
-        }
-    return found
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+
+    def option(name: str, default: Any, words: str, *, many: bool = False) -> None:
+        kind = type(default[0] if many else default)
+        made.add_argument(name, default=default, type=kind, nargs="+" if many else None, help=words)
+
+    for name in ("target", "draft", "whole", "into"):
+        made.add_argument(f"--{name}", type=Path, required=True)
+    made.add_argument("--without-graph", type=Path, help="for the stage incident")
+    made.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
+    made.add_argument("--commit", default="", help="what of this repository runs")
+    option("--work", Path("validation-work"), "folder for logs and made models")
+    option(
+        "--limit", 0, "seconds until the stage that runs is stopped, and no more begun; 0: never"
+    )
+    option("--port", 31000, "servers take every seventh port from here")
+    option("--start-timeout", 240.0, "seconds until a server counts as failed")
+    made.add_argument("--flag", action="append", default=[], help="one more for every server")
+    option("--kernel-cases", 2000, "random cases of the stage kernels")
+    option("--kernel-timeout", 300.0, "seconds")
+    option("--budgets", [4, 8, 16, 32, 64], "of the stage text", many=True)
+    option("--eager", 32, "a budget to run without graphs too; 0 for none")
+    option("--prompts", 64, "of the stage text")
+    option("--tokens", 128, "of the stage text")
+    option("--groups", ["plain,dflash,16,32", "dflash,4,8,64"], "servers at once", many=True)
+    option("--speed-prompts", 8, "of the stage speed")
+    option("--speed-tokens", 64, "of the stage speed")
+    option("--repeats", 10, "of the stage speed")
+    option("--sizes", [2, 3, 4, 8], "of the stage batch", many=True)
+    option("--batch-repeats", 5, "of the stage batch")
+    option("--batch-tokens", 128, "of the stage batch")
+    option("--sampling-budget", 16, "DDTREE's, in the stage sampling")
+    option("--sampling-dtypes", ["bfloat16", "float32"], "of the stage sampling", many=True)
+    option("--samples", 2000, "of each set and prompt")
+    option("--sampling-tokens", 4, "of each sample; the tests take the first three")
+    option("--power-temperature", 1.25, "of the plain set that must be rejected")
+    option("--large-hidden", 4096, "hidden size of the stage large")
+    option("--large-layers", 32, "layers of its target, 8 or more")
+    option("--large-specs", "plain,dflash,16,32", "servers of the stage large")
+    option("--large-sizes", [1, 2, 4, 8], "batches of the stage large", many=True)
+    option("--large-repeats", 5, "of the stage large")
+    option("--large-tokens", 96, "of the stage large")
+    made.add_argument("--profile", type=Path, help="folder for torch traces, stage large")
+    made.add_argument("--mla", type=Path, help="what mla.py made; without it, it is run")
+    option("--mla-specs", ["8", "32", "32-eager"], "DDTREE servers of the stage mla", many=True)
+    option("--mla-prompts", 24, "of the stage mla")
+    option("--mla-tokens", 64, "of the stage mla")
+    return made
 
 
-def _graph_share(server: Server) -> dict[str, int]:
-    lines = [line for line in server.text().splitlines() if "Decode batch" in line]
-    return {
-        "true": sum("cuda graph: True" in line for line in lines),
-        "false": sum("cuda graph: False" in line for line in lines),
-    }
-
-
-def _lossless(runs: Runs, servers: list[Server]) -> dict[str, Any]:
-    """First divergence from the plain server's greedy text, judged by the logprob gap there.
-
-    Every prompt alone, and then four at once: the plain server's own row for those shows what
-    the batch alone does to bf16.
-    """
-    plain, tokens = servers[0], runs.arguments.tokens
-    rows: dict[str, Any] = {
-        server.name: {"alone": _Divergences(), "four_at_once": _Divergences(), "kinds": {}}
-        for server in servers
-    }
-    chosen = prompts(runs.arguments.prompts)
-    references = []
-    for kind, prompt in chosen:
-        options = {"return_logprob": True, "top_logprobs_num": 2}
-        references.append(generate(plain.port, prompt, tokens, **options))
-        for server in servers[1:]:
-            answer = generate(server.port, prompt, tokens)
-            rows[server.name]["alone"].add(references[-1], answer)
-            meta = answer["meta_info"]
-            if meta["spec_verify_ct"]:
-                length = meta["completion_tokens"] / meta["spec_verify_ct"]
-                rows[server.name]["kinds"].setdefault(kind, []).append(length)
-    for server in servers:
-        for start in range(0, len(chosen) - 3, 4):
-            group = [prompt for _, prompt in chosen[start : start + 4]]
-            with concurrent.futures.ThreadPoolExecutor(4) as pool:
-                answers = pool.map(lambda p, port=server.port: generate(port, p, tokens), group)
-                for reference, answer in zip(references[start:], answers, strict=False):
-                    rows[server.name]["four_at_once"].add(reference, answer)
-    return {
-        name: {
-            "alone": row["alone"].to_json(),
-            "four_at_once": row["four_at_once"].to_json(),
-            "accept_len_by_kind": {
-                k: round(statistics.fmean(v), 3) for k, v in row["kinds"].items()
-            },
-        }
-        for name, row in rows.items()
-    }
-
-
-class _Divergences:
-    """Answers against the reference's, and the counters of the answers."""
-
-    def __init__(self) -> None:
-        self.equal = self.outside_top_two = self.tokens = self.verify_steps = 0
-        self.gaps: list[float] = []
-
-    def add(self, reference: dict[str, Any], answer: dict[str, Any]) -> None:
-        expected, got, meta = reference["output_ids"], answer["output_ids"], answer["meta_info"]
-        self.tokens += meta["completion_tokens"]
-        self.verify_steps += meta.get("spec_verify_ct") or 0
-        pairs = enumerate(zip(expected, got, strict=False))
-        at = next((i for i, (a, b) in pairs if a != b), None)
-        if at is None:
-            self.equal += 1
-            return
-        first, second = reference["meta_info"]["output_top_logprobs"][at][:2]
-        self.gaps.append(round(first[0] - second[0], 4))
-        self.outside_top_two += got[at] not in {first[1], second[1]}
-
-    def to_json(self) -> dict[str, Any]:
-        steps = self.verify_steps
-        return {
-            "equal": self.equal,
-            "diverged": len(self.gaps),
-            "gaps": sorted(self.gaps),
-            "outside_top_two": self.outside_top_two,
-            "tokens": self.tokens,
-            "verify_steps": steps,
-            "accept_len": round(self.tokens / steps, 4) if steps else None,
-        }
-
-
-def _speed(runs: Runs, servers: list[Server]) -> dict[str, Any]:
-    """Batch 1: tokens a second and accept length, by server; a repeat asks all in a new order."""
-    chosen = prompts(runs.arguments.prompts)
-    tokens = runs.arguments.tokens
-    names = [server.name for server in servers]
-    rates: dict[str, list[float]] = {name: [] for name in names}
-    steps: dict[str, int] = dict.fromkeys(names, 0)
-    made: dict[str, int] = dict.fromkeys(names, 0)
-    kinds: dict[str, dict[str, list[float]]] = {name: {} for name in names}
-    order = list(servers)
-    shuffle = random.Random(0)  # noqa: S311 - an order, the same each time
-    for server in servers:
-        for _, prompt in chosen[:2]:
-            generate(server.port, prompt, tokens)
-    for repeat in range(runs.arguments.repeats):
-        shuffle.shuffle(order)
-        count = dict.fromkeys(names, 0)
-        seconds = dict.fromkeys(names, 0.0)
-        for kind, prompt in chosen:
-            for server in order:
-                answer = generate(server.port, prompt, tokens)
-                meta = answer["meta_info"]
-                count[server.name] += meta["completion_tokens"]
-                seconds[server.name] += answer["seconds"]
-                verify = meta.get("spec_verify_ct")
-                if repeat == 0 and verify:
-                    steps[server.name] += verify
-                    made[server.name] += meta["completion_tokens"]
-                    kinds[server.name].setdefault(kind, []).append(
-                        meta["completion_tokens"] / verify
-                    )
-        for name in names:
-            rates[name].append(count[name] / seconds[name])
-    return {
-        name: {
-            "tokens_per_s": [round(x, 2) for x in rates[name]],
-            "median": round(statistics.median(rates[name]), 2),
-            "verify_steps": steps[name],
-            "accept_len": round(made[name] / steps[name], 4) if steps[name] else None,
-            "accept_len_by_kind": {
-                kind: round(statistics.fmean(values), 3) for kind, values in kinds[name].items()
-            },
-        }
-        for name in names
-    }
-
-
-def _batches(runs: Runs, servers: list[Server]) -> dict[str, Any]:
-    """Throughput of n requests at once that all run to the same length, n = 2, 3, 4, 8."""
-    chosen = [prompt for _, prompt in prompts(16)]
-    found: dict[str, Any] = {server.name: {} for server in servers}
-    for server in servers:  # kernels are compiled for new shapes at their first use
-        for size in BATCHES:
-            _together(server, chosen[:size])
-    for repeat in range(max(2, runs.arguments.repeats // 3)):
-        for size in BATCHES:
-            group = [chosen[(repeat * 3 + i) % len(chosen)] for i in range(size)]
-            for server in servers if repeat % 2 == 0 else servers[::-1]:
-                found[server.name].setdefault(str(size), []).append(_together(server, group))
-    return found
-
-
-def _together(server: Server, group: list[str]) -> float:
-    """Tokens a second of one batch; 128 tokens each, so that nearly all steps are full."""
-
-    def one(prompt: str) -> int:
-        options = {"temperature": 0, "max_new_tokens": 128, "ignore_eos": True}
-        answer = ask(server.port, "/generate", {"text": prompt, "sampling_params": options})
-        return int(answer["meta_info"]["completion_tokens"])
-
-    with concurrent.futures.ThreadPoolExecutor(len(group)) as pool:
-        began = time.perf_counter()
-        count = sum(pool.map(one, group))
-        return round(count / (time.perf_counter() - began), 1)
-
-
-STAGES = {"incident": stage_incident, "compare": stage_compare}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("target", "draft", "whole", "without-graph", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("validation-work"))
-    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
-    parser.add_argument("--budgets", nargs="+", type=int, default=[4, 8, 16, 32, 64])
-    parser.add_argument("--measure", nargs="+", default=["lossless", "speed", "batch"])
-    parser.add_argument("--eager", type=int, default=0, help="a budget to run without graphs too")
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=10)
-    arguments = parser.parse_args()
+def main() -> int:
+    arguments = parser().parse_args()
+    for name in ("target", "draft", "whole", "without_graph", "work", "into", "mla", "profile"):
+        path = getattr(arguments, name)
+        setattr(arguments, name, path and path.resolve())
     arguments.work.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"machine": _machine(), "options": {}}
-    for name in ("budgets", "prompts", "tokens", "repeats"):
-        result["options"][name] = getattr(arguments, name)
-    runs = Runs(arguments)
-    for stage in arguments.stages:
-        began = time.monotonic()
-        try:
-            result[stage] = STAGES[stage](runs)
-        except Exception:
-            result[stage] = {"error": traceback.format_exc()}
-        result[stage]["seconds"] = round(time.monotonic() - began, 1)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        sys.stdout.write(f"{stage} {json.dumps(result[stage])[:3000]}\n")
-        sys.stdout.flush()
+    result = record.load(arguments.into)
+    result["machine"] = _machine()
+    result["pair"] = {
+        name: json.loads((getattr(arguments, name) / "config.json").read_text(encoding="utf-8"))
+        for name in ("target", "draft")
+    }
+    result["flags"] = [*COMMON, *arguments.flag]
+    lab = Lab(arguments, keep=lambda: record.save(arguments.into, result))
+    failed = False
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _time_up)
+    signal.alarm(arguments.limit)
+    for names in _turns(arguments.stages):
+        entries = {name: _entry(arguments, name) for name in names}
+        result["stages"] |= entries
+        error = _run(lab, entries)
+        lab.keep()
+        failed |= error is not None
+        if isinstance(error, TimeUp):
+            break
+    signal.alarm(0)
+    target = arguments.into.with_suffix(".md")
+    target.write_text(page.render(result, arguments.into.name), encoding="utf-8")
+    return int(failed)
+
+
+def _turns(stages: list[str]) -> list[list[str]]:
+    """Stages that run one after the other; `speed` and `batch` share their servers."""
+    shared = [name for name in stages if STAGES[name] is None]
+    turns = [[name] for name in stages if name not in shared[1:]]
+    return [shared if turn[0] in shared else turn for turn in turns]
+
+
+def _run(lab: Lab, entries: dict[str, Found]) -> Exception | None:
+    """What stopped it, or None; what was found before a failure stays."""
+    title = " and ".join(entries)
+    lab.say(f"== {title}")
+    began, stopped = time.monotonic(), None
+    found = {name: entry["result"] for name, entry in entries.items()}
+    try:
+        for name, into in found.items():
+            stage = STAGES[name]
+            if stage is not None:
+                stage(lab, into)
+        if any(STAGES[name] is None for name in found):
+            speed.groups(lab, found)
+    except Exception as error:
+        stopped = error
+        lab.say(f"{title} FAILED: {error!r}")
+    for entry in entries.values():
+        entry["seconds"] = round(time.monotonic() - began, 1)
+        entry.pop("running")
+        if stopped:
+            entry["error"] = "".join(traceback.format_exception(stopped)).strip()
+    lab.say(f"== {title}: {time.monotonic() - began:.0f} s")
+    return stopped
+
+
+def _entry(arguments: argparse.Namespace, stage: str) -> Found:
+    """Its options: those that all stages share and those that its name or table names."""
+    ours = {
+        "incident": ["flag"],
+        "kernels": ["kernel_cases"],
+        "text": ["budgets", "eager", "prompts", "tokens", "flag"],
+        "speed": ["groups", "speed_prompts", "speed_tokens", "repeats", "flag"],
+        "batch": ["groups", "sizes", "batch_repeats", "batch_tokens", "flag"],
+    }
+    names = ours.get(stage) or [n for n in vars(arguments) if n.startswith(stage)] + ["flag"]
+    if stage == "sampling":
+        names += ["samples", "power_temperature"]
+    values = {n: getattr(arguments, n) for n in names if n != "mla"}
+    entry: Found = {"options": values, "commit": arguments.commit, "running": True}
+    return entry | {"result": {}}
 
 
 def _machine() -> dict[str, Any]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-    return {"gpu": gpu, "python": platform.python_version(), "time": time.time()}
+    try:
+        gpu = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        gpu = ""
+    return {"gpu": gpu or "none", "python": platform.python_version()}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

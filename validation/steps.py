@@ -1,93 +1,82 @@
-"""The time of a verify step, DDTREE beside DFLASH, by batch size; and a profile of each.
-
-    python steps.py --target FOLDER --draft FOLDER --site SITE --out FOLDER [--budget 32]
-
-A step's time is wall time over the verify steps of a request, all requests of a batch running to
-the same length. Traces are torch's, of ten steps, for chrome://tracing.
-"""
+"""Batches of one length: tokens a second, milliseconds a step, and torch's traces."""
 
 from __future__ import annotations
 
-import argparse
-import concurrent.futures
-import json
-import os
-import statistics
-import sys
+import random
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from run import GRAPHS, Runs, prompts
-from servers import Server, ask, running
-
-BATCHES = (1, 2, 4, 8)
+from compare import steps_of
+from lab import Found, Lab
+from servers import Server, fetch, generate
 
 
-def together(server: Server, size: int, tokens: int = 160) -> dict[str, float]:
-    """One batch; milliseconds a verify step, and the accept length."""
-    chosen = [prompt for _, prompt in prompts(16)][:size]
+def together(server: Server, group: Sequence[str], tokens: int) -> dict[str, float]:
+    """One batch, every request to the same length.
 
-    def one(prompt: str) -> dict[str, Any]:
-        options = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
-        answer = ask(server.port, "/generate", {"text": prompt, "sampling_params": options})
-        meta: dict[str, Any] = answer["meta_info"]
-        return meta
-
-    with concurrent.futures.ThreadPoolExecutor(size) as pool:
+    A step is wall time, the prefill included, over the steps of the request that took most.
+    """
+    with ThreadPoolExecutor(len(group)) as pool:
         began = time.perf_counter()
-        metas = list(pool.map(one, chosen))
+        answers = list(pool.map(lambda p: generate(server, p, tokens, ignore_eos=True), group))
         seconds = time.perf_counter() - began
-    steps = max(meta["spec_verify_ct"] for meta in metas)
-    made = sum(meta["completion_tokens"] for meta in metas)
-    verified = sum(meta["spec_verify_ct"] for meta in metas)
-    return {"ms_per_step": 1000 * seconds / steps, "accept_len": made / verified}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    for name in ("target", "draft", "site", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--budget", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
-    arguments.whole = arguments.without_graph = arguments.site
-    arguments.work = arguments.out
-    os.environ["SGLANG_TORCH_PROFILER_DIR"] = str(arguments.out)
-    runs = Runs(arguments)
-    servers = [runs.dflash(GRAPHS), runs.ddtree(arguments.budget, GRAPHS)]
-    found: dict[str, Any] = {}
-    with running(servers, timeout=200):
-        for server in servers:
-            for size in BATCHES:
-                together(server, size)
-        for size in BATCHES:
-            for repeat in range(arguments.repeats):
-                for server in servers if repeat % 2 == 0 else servers[::-1]:
-                    row = found.setdefault(server.name, {}).setdefault(str(size), [])
-                    row.append(together(server, size))
-        for server in servers:
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                load = pool.submit(together, server, 4, 400)
-                time.sleep(0.5)
-                request = {"num_steps": 10, "activities": ["CPU", "GPU"]}
-                try:
-                    ask(server.port, "/start_profile", request, timeout=90)
-                except Exception as error:
-                    found[f"{server.name} profile"] = str(error)
-                load.result()
-            time.sleep(8)
-    summary = {
-        name: {
-            size: round(statistics.median(r["ms_per_step"] for r in rows), 3)
-            for size, rows in sizes.items()
-        }
-        for name, sizes in found.items()
-        if isinstance(sizes, dict)
+    steps = [steps_of(answer) for answer in answers]
+    made = sum(answer["meta_info"]["completion_tokens"] for answer in answers)
+    return {
+        "tokens_per_s": round(made / seconds, 1),
+        "ms_per_step": round(1000 * seconds / max(steps), 3),
+        "accept_len": round(made / sum(steps), 3),
     }
-    (arguments.out / "steps.json").write_text(json.dumps({"runs": found, "median": summary}))
-    sys.stdout.write(json.dumps(summary) + "\n")
 
 
-if __name__ == "__main__":
-    main()
+def batches(
+    lab: Lab,
+    servers: Sequence[Server],
+    found: Found,
+    *,
+    sizes: Sequence[int],
+    repeats: int,
+    tokens: int,
+    texts: Sequence[str],
+) -> None:
+    """found[size][server][measure] is a list, one figure a repeat; a new order each repeat."""
+    for server in servers:  # kernels are compiled for new shapes at their first use
+        for size in sizes:
+            together(server, texts[:size], tokens)
+    lab.say("batches: warm")
+    order, shuffle = list(servers), random.Random(0)  # noqa: S311 - an order, always the same
+    for repeat in range(repeats):
+        for size in sizes:
+            group = [texts[(repeat * 3 + i) % len(texts)] for i in range(size)]
+            shuffle.shuffle(order)
+            rows = found.setdefault(str(size), {server.name: {} for server in servers})
+            for server in order:
+                row = rows[server.name]
+                for measure, value in together(server, group, tokens).items():
+                    row.setdefault(measure, []).append(value)
+        lab.say(f"batches: repeat {repeat + 1} of {repeats}")
+        lab.keep()
+
+
+def profile(lab: Lab, server: Server, folder: Path, texts: Sequence[str], steps: int = 10) -> str:
+    """A torch trace of `steps` steps at batch 4, for chrome://tracing; says what failed."""
+    target = folder / server.name
+    target.mkdir(parents=True, exist_ok=True)
+    request = {
+        "num_steps": steps, "activities": ["CPU", "GPU"], "output_dir": str(target.resolve()),
+    }  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(together, server, texts[:4], 400)
+        time.sleep(0.5)
+        try:
+            answer = fetch(server.port, "/start_profile", request, timeout=60)
+        except OSError as error:
+            answer = str(error)
+        load.result()
+    deadline = time.monotonic() + 15  # the trace is written after its last step
+    while not list(target.glob("*.gz")) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    lab.say(f"profile of {server.name}: {[p.name for p in target.glob('*')]}")
+    return answer.strip()

@@ -17,11 +17,29 @@ if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
     from opsctl.report import Report
 
-app = typer.Typer(help="List, show and check the patch sets.", no_args_is_help=True)
+app = typer.Typer(help="List, show, check, sign and verify the patch sets.", no_args_is_help=True)
 
 NameArgument = Annotated[
     str | None, typer.Argument(metavar="NAME", help="A set's name.", show_default=False)
 ]
+SetArgument = Annotated[
+    str, typer.Argument(metavar="SET", help="A set's name, or the path of its folder.")
+]
+
+
+def _one(command: Command, patches: Path | None, name: str) -> PatchSet:
+    """The one set meant: a signature is for what somebody looked at, never for "all of them"."""
+    from opsctl import patchset
+
+    if "/" in name:
+        return patchset.load(Path(name))
+    found = _chosen(command.patches(patches), name)
+    if len(found) > 1:
+        raise UsageError(
+            f"{name} exists for several releases",
+            remedy="give the folder instead: " + " or ".join(str(each.dir) for each in found),
+        )
+    return found[0]
 
 
 def _chosen(folder: Path, name: str | None) -> list[PatchSet]:
@@ -163,3 +181,69 @@ def check(
 def _print_check(found: CheckReport) -> None:
     for item in found.items:
         sys.stdout.write(f"{item.verdict:<5} {item.name:<12} {item.message}\n")
+
+
+@app.command(epilog="Example: opsctl patches sign ddtree --key ~/.ssh/id_ed25519")
+def sign(
+    context: typer.Context,
+    name: SetArgument,
+    key: Annotated[
+        Path,
+        typer.Option("--key", help="An SSH private key, or the .pub of one in the agent."),
+    ],
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--identity",
+            help="Who signs, for the line to put into a file of allowed signers.",
+            show_default="user@machine",
+        ),
+    ] = None,
+    patches: opt.PatchesOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Sign every byte of a set with an SSH key, into its patchset.sig."""
+    command = Command("patches sign", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl import patchset
+        from opsctl.rollout.session import whoami
+
+        found = _one(command, patches, name)
+        signed = patchset.sign(found, key.expanduser(), identity or whoami())
+        if not command.json:
+            sys.stdout.write(f"allowed signers: {signed.line}\n")
+        data = {
+            "sets": [_facts(found)],
+            "signature": str(signed.path),
+            "key": signed.key,
+            "allowed_signers_line": signed.line,
+        }
+        return _report("patches sign", f"signed {found.label} with {signed.key}", data)
+
+    run(command, work)
+
+
+@app.command(epilog="Example: opsctl patches verify ddtree --allowed-signers allowed_signers")
+def verify(
+    context: typer.Context,
+    name: SetArgument,
+    allowed_signers: Annotated[
+        Path, typer.Option("--allowed-signers", help="Who may sign, as ssh-keygen(1) has it.")
+    ],
+    patches: opt.PatchesOption = None,
+    json: opt.JsonOption = False,
+) -> None:
+    """Say who signed a set as it is; exit 3 when nobody allowed did."""
+    command = Command("patches verify", context.obj, json=json)
+
+    def work() -> Report:
+        from opsctl import patchset
+
+        found = _one(command, patches, name)
+        signer = patchset.verify(found, allowed_signers.expanduser())
+        data = {"sets": [_facts(found)], "principal": signer.principal, "key": signer.key}
+        text = f"{found.label} is signed by {signer.principal} ({signer.key})"
+        return _report("patches verify", text, data)
+
+    run(command, work)

@@ -1,4 +1,4 @@
-"""What opsctl keeps on the host, below /var/lib/opsctl/<service>.
+"""What opsctl keeps on the host, below /var/lib/opsctl/<service>: files 0600, folders 0700.
 
 ::
 
@@ -25,6 +25,7 @@ import math
 import os
 import re
 import signal
+import stat
 import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence
@@ -40,19 +41,19 @@ _SERVICE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")
 
 
 def write_atomically(
-    path: str, data: bytes, mode: int = 0o644, owner: "Optional[tuple[int, int]]" = None
+    path: str, data: bytes, mode: int = 0o600, owner: "Optional[tuple[int, int]]" = None
 ) -> None:
     """Replace `path` whole or not at all, durably.
 
     A temporary file in the same folder and a rename: never through an existing inode, which
-    uv may share with its cache and sibling environments by a hardlink.
+    uv may share with its cache and sibling environments by a hardlink. The mode is for what
+    opsctl alone reads; a file of the package gets the package's own.
     """
     folder = os.path.dirname(path)
     descriptor, temporary = tempfile.mkstemp(prefix=".opsctl-", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as f:
             f.write(data)
-            # mkstemp makes 0600, which a service user could not read.
             os.fchmod(f.fileno(), mode)
             if owner is not None and owner != (os.geteuid(), os.getegid()):
                 os.fchown(f.fileno(), *owner)
@@ -76,6 +77,18 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
+def _make_private(path: str, mode: int) -> None:
+    """Ours alone, with `mode`. What a link points to is not in the folder, and is left alone."""
+    with contextlib.suppress(FileNotFoundError):  # who holds the lock may be at work meanwhile
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode):
+            return
+        if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+        if stat.S_IMODE(facts.st_mode) != mode:
+            os.chmod(path, mode)
+
+
 class State:
     """The folder of one service. Reading never creates anything."""
 
@@ -88,8 +101,14 @@ class State:
         return os.path.join(self.root, *parts)
 
     def prepare(self) -> None:
-        for name in ("generations", "objects"):
-            os.makedirs(self.path(name), mode=0o755, exist_ok=True)
+        """Make the folder, and take from others what an older opsctl or a backup left them."""
+        for folder in (self.root, self.path("generations"), self.path("objects")):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        # Top down: once a folder is ours alone, nobody puts a link in the way of what is below.
+        for folder, _, names in os.walk(os.path.realpath(self.root)):
+            _make_private(folder, 0o700)
+            for name in names:
+                _make_private(os.path.join(folder, name), 0o600)
 
     # -- generations -------------------------------------------------------------------
 
@@ -165,7 +184,8 @@ class State:
 
     def record_load(self, seconds: float, generation: Optional[int]) -> None:
         entry = {"seconds": round(seconds, 3), "generation": generation, "time": time.time()}
-        with open(self.path("loads.jsonl"), "a", encoding="utf-8") as f:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with open(os.open(self.path("loads.jsonl"), flags, 0o600), "a", encoding="utf-8") as f:
             f.write(json.dumps(entry) + "\n")
 
     def loads(self, last: int = 10) -> List[float]:
@@ -212,7 +232,7 @@ class Lock:
 
     def take(self, state: State, holder: Record) -> None:
         state.prepare()
-        descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock_exclusively(descriptor, state)
         except BaseException:

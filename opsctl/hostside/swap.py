@@ -1,8 +1,9 @@
 """Stage a generation and put it in place. The service is stopped meanwhile.
 
-A process that starts in the middle of a swap could import a mixture of two versions (4 to 8
-of 80 imports did, with `os.replace` file by file), so `swap` is for a stopped unit only, and
-the file `swap` in the state folder tells a mixture apart from a whole version ever after.
+A process that starts in the middle of a swap could import a mixture of two versions, so `swap`
+is for a stopped unit only. For whoever starts a Python by hand meanwhile the files change at one
+instant where the file system allows that (`exchange`), else one by one; the file `swap` in the
+state folder tells a mixture apart from a whole version ever after.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import stat
 import time
 from typing import Any, Dict, List, Optional
 
+from . import exchange
 from . import install as installed
 from .errors import HostFault
 from .state import Record, State, sync_folder, write_atomically
@@ -25,6 +27,8 @@ Files = Dict[str, Dict[str, Optional[str]]]
 
 
 def _full(package_dir: str, path: str) -> str:
+    if "\0" in path:
+        raise HostFault("path_outside", "%r is not a path" % path)
     root = os.path.normpath(package_dir)
     full = os.path.normpath(os.path.join(root, path))
     # The file itself may be a symlink into uv's cache, which a replace does not follow; a
@@ -55,6 +59,7 @@ def stage(
     `target` is {set, files, …}; `contents` maps sha256 to base64; `seen` is what the plan saw on
     disk: another deploy or a hand in between is refused. Returns the new record.
     """
+    _refuse_editable(install)
     package_dir = install["package_dir"]
     for path in target["files"]:
         _full(package_dir, path)
@@ -146,12 +151,24 @@ def contents_of(source: Record, target: Record) -> Dict[str, Optional[str]]:
     return wanted
 
 
+def _refuse_editable(install: Dict[str, Any]) -> None:
+    """The package is somebody's checkout: it was not so when the deploy was made."""
+    if install.get("editable"):
+        raise HostFault(
+            "editable_install",
+            "the package is an editable install at %s now" % install["package_dir"],
+            "install the release's wheel in that environment",
+        )
+
+
 def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Optional[str]]:
     """path -> sha256 that the disk must hold for generation `number`, None for no file.
 
     Raises:
-        HostFault: the swap cannot be made: another version is installed, a content is lost.
+        HostFault: the swap cannot be made: another version or an editable install is there now,
+            a content is lost.
     """
+    _refuse_editable(install)
     target = state.generation(number)
     if target["version"] != install["version"]:
         raise HostFault(
@@ -188,7 +205,8 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         and under_way is None
         and not _differing(package_dir, wanted)
     ):
-        return {"changed": [], "verified": len(wanted)}  # a full disk does not hinder this
+        # A full disk does not hinder this.
+        return {"changed": [], "verified": len(wanted), "atomic": True}
     intent = {
         "from": current["number"] if current is not None else number,
         "to": number,
@@ -197,6 +215,50 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         "time": time.time(),
     }
     write_atomically(state.path("swap"), json.dumps(intent).encode())
+    with exchange.alone(package_dir):
+        exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
+        changed = _apply_at_once(state, package_dir, wanted)
+        atomic = changed is not None
+        if changed is None:
+            changed = _apply(state, package_dir, wanted)
+        _verify(package_dir, wanted)
+    state.set_current(number)
+    os.unlink(state.path("swap"))
+    sync_folder(state.root)
+    return {"changed": changed, "verified": len(wanted), "atomic": atomic}
+
+
+def _apply_at_once(
+    state: State, package_dir: str, wanted: Dict[str, Optional[str]]
+) -> Optional[List[str]]:
+    """What was changed, by exchanging the whole folder; None where that cannot be done."""
+    if not _differing(package_dir, wanted):
+        return _apply(state, package_dir, wanted)  # old bytecode and empty folders only
+    if not all(_straight(package_dir, path) for path in wanted):
+        return None
+    tree = exchange.copy(package_dir)
+    if tree is None:
+        return None
+    try:
+        changed = _apply(state, tree, wanted)
+        _verify(tree, wanted)
+        if not exchange.exchange(tree, package_dir):
+            return None
+        exchange.carry_over(tree, package_dir, wanted)
+        return changed
+    finally:
+        exchange.remove(tree)
+
+
+def _straight(package_dir: str, path: str) -> bool:
+    """Whether no link is on the way to `path`: in a copy it could lead back to the original."""
+    folder = os.path.dirname(_full(package_dir, path))
+    below = os.path.relpath(folder, os.path.normpath(package_dir))
+    expected = os.path.normpath(os.path.join(os.path.realpath(package_dir), below))
+    return os.path.realpath(folder) == expected
+
+
+def _apply(state: State, package_dir: str, wanted: Dict[str, Optional[str]]) -> List[str]:
     changed = []
     for path, digest in sorted(wanted.items()):
         if _hash_on_disk(package_dir, path) != digest:
@@ -209,13 +271,13 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         if digest is None:
             _tidy(package_dir, path)
         _drop_bytecode(_full(package_dir, path))
+    return changed
+
+
+def _verify(package_dir: str, wanted: Dict[str, Optional[str]]) -> None:
     wrong = _differing(package_dir, wanted)
     if wrong:
         raise HostFault("swap_unverified", "after the swap these differ: %s" % ", ".join(wrong))
-    state.set_current(number)
-    os.unlink(state.path("swap"))
-    sync_folder(state.root)
-    return {"changed": changed, "verified": len(wanted)}
 
 
 def _differing(package_dir: str, wanted: Dict[str, Optional[str]]) -> List[str]:

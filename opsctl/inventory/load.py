@@ -70,7 +70,7 @@ def load(path: Path) -> Inventory:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None)
         raise _not_yaml(path, mark, problem or "it cannot be parsed") from None
     try:
-        inventory = Inventory.model_validate(raw)
+        inventory = Inventory.model_validate(raw, context={"folder": path.resolve().parent})
     except ValidationError as error:
         faults = sorted({_fault(path, dict(e), lines) for e in error.errors()})
         raise InventoryError(

@@ -8,7 +8,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h)?")
@@ -43,7 +52,47 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 # Names end up in paths below /var/lib/opsctl and in file names on this side.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:_.\\@-]+\.service$")]
-AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+
+def _one_line(text: str) -> str:
+    if not text or any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise ValueError("must be text without control characters")
+    return text
+
+
+def _no_option(text: str) -> str:
+    if _one_line(text).startswith("-"):
+        raise ValueError("must not start with '-', which would make it an option")
+    return text
+
+
+def _ssh_name(text: str) -> str:
+    if set(_no_option(text)) & _SSH_FORBIDDEN or text.split() != [text]:
+        raise ValueError("must be one word without quotes and other signs that a shell reads")
+    return text
+
+
+# What OpenSSH itself refuses since 9.6 (ssh.c: valid_hostname, valid_ruser), as these end up in
+# the ProxyCommand and the `Match exec` of a configuration.
+_SSH_FORBIDDEN = frozenset("'`\"$\\;&<>|(){}")
+
+AbsolutePath = Annotated[str, Field(pattern=r"^/"), AfterValidator(_one_line)]
+# Becomes the first word of the remote command, after `sudo -n` where the user is not root.
+Program = Annotated[str, AfterValidator(_no_option)]
+SshName = Annotated[str, AfterValidator(_ssh_name)]
+
+
+def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
+    """`load` tells the folder; a value that was read once is absolute already."""
+    folder = (info.context or {}).get("folder")
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no home folder for {path}") from None
+    return path if folder is None else Path(folder) / path
+
+
+PathBesideInventory = Annotated[Path, AfterValidator(_beside_inventory)]
 
 
 class _Model(BaseModel):
@@ -86,8 +135,8 @@ class SecretRef(_Model):
 class Ssh(_Model):
     """How to reach the host. Everything left out comes from `ssh -G ADDRESS`."""
 
-    address: str
-    user: str | None = None
+    address: SshName
+    user: SshName | None = None
     port: Port | None = None
     identity_file: Path | None = None
     known_hosts: Path | None = None
@@ -143,6 +192,8 @@ class Service(_Model):
     api_key: SecretRef | None = None
     load: Load = Load()
     patch_set: Name | None = None
+    # Who may sign the sets of this service, as `ssh-keygen -Y` has it; None: any set will do.
+    allowed_signers: PathBesideInventory | None = None
     smoke: Smoke = Smoke()
     launch: Launch = Launch()
     state_dir: AbsolutePath = "/var/lib/opsctl"
@@ -165,7 +216,7 @@ class Host(_Model):
 
     ssh: Ssh | None = None
     lab: Name | None = None
-    python: str = "python3"  # the interpreter of the host program, not of SGLang
+    python: Program = "python3"  # the interpreter of the host program, not of SGLang
     services: dict[Name, Service] = Field(min_length=1)
 
     _name: str = PrivateAttr(default="")
@@ -188,6 +239,7 @@ class Host(_Model):
 
 class Defaults(_Model):
     host: Name | None = None
+    allowed_signers: PathBesideInventory | None = None
 
 
 class Inventory(_Model):
@@ -205,6 +257,14 @@ class Inventory(_Model):
     def model_post_init(self, context: Any, /) -> None:
         for name, host in self.hosts.items():
             host._name = name
+            self._pass_on_signers(host)
+
+    def _pass_on_signers(self, host: Host) -> None:
+        """In the service's own field, so that a copy of it cannot lose them."""
+        signers = self.defaults.allowed_signers
+        for name, service in host.services.items():
+            if service.allowed_signers is None and signers is not None:
+                host.services[name] = service.model_copy(update={"allowed_signers": signers})
 
     @model_validator(mode="after")
     def _default_exists(self) -> Inventory:

@@ -20,6 +20,7 @@ from opsctl.patchset._classify import FileState, classify
 from opsctl.patchset._load import PatchSet, discover, find, load
 from opsctl.patchset._manifest import Needs, Target, WheelPin
 from opsctl.patchset._parse import FileDiff, Hunk, Patch
+from opsctl.patchset.signing import Signed, Signer, sign, verify
 from opsctl.patchset.wheel import default_cache, fetch, read_sources, record_sha256
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "Patch",
     "PatchSet",
     "Problem",
+    "Signed",
+    "Signer",
     "Target",
     "WheelPin",
     "apply",
@@ -52,6 +55,8 @@ __all__ = [
     "record_sha256",
     "require_compiles",
     "sha256",
+    "sign",
     "unapply",
     "unapply_file",
+    "verify",
 ]

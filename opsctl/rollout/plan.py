@@ -71,7 +71,9 @@ def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet
     """The set to deploy, for the version that the host has.
 
     Raises:
-        Refused: no set is named, the distribution is missing, or the set is for other versions.
+        Refused: no set is named, the distribution is missing, the set is for other versions, or
+            the inventory names allowed signers and none of them vouches for it as it is.
+        UsageError: there is no such set, or the allowed signers cannot be read.
     """
     wanted = name or session.service.patch_set
     if wanted is None:
@@ -81,7 +83,10 @@ def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet
             code="no_patch_set",
         )
     install = require_install(session.inspect())
-    return ps.find(root, wanted, session.service.distribution, install["version"])
+    found = ps.find(root, wanted, session.service.distribution, install["version"])
+    if session.service.allowed_signers is not None:
+        ps.verify(found, session.service.allowed_signers)
+    return found
 
 
 def require_state(facts: Mapping[str, Any]) -> None:

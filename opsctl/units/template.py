@@ -25,11 +25,14 @@ def specifiers(value: object) -> str:
     """`value` with ``%`` doubled, for settings that expand specifiers but take no quotes.
 
     Raises:
-        ValueError: a control character, which would end the setting.
+        ValueError: a control character, which would end the setting; a last backslash, which
+            would make the next line a part of it; outer white space, which would be lost.
     """
     text = str(value)
     if not text.isprintable():
         raise ValueError(f"{value!r} holds a control character")
+    if text != text.strip() or text.endswith("\\"):
+        raise ValueError(f"{value!r} ends in what a setting's line loses or goes on after")
     return text.replace("%", "%%")
 
 

@@ -41,7 +41,7 @@ def test_the_commands() -> None:
     assert set(ALL) == {
         *("deploy", "plan", "restart", "rollback", "wait", "smoke"),
         *("status", "doctor", "logs", "metrics"),
-        *("patches list", "patches show", "patches check"),
+        *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),
     }
 

@@ -88,11 +88,16 @@ def environment(package: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(
-    package: Path, port: int, log: Path, arguments: Sequence[str], pool: int = POOL
+    package: Path,
+    port: int,
+    log: Path,
+    arguments: Sequence[str],
+    pool: int = POOL,
+    target: Path = MODELS / "target",
 ) -> Iterator[Server]:
     """A server with `arguments`, ready; ended by its process group at the end."""
     argv = [sys.executable, "-m", "sglang.launch_server", "--device=cpu", "--dtype=float32"]
-    argv += [f"--model-path={MODELS / 'target'}", "--served-model-name=tiny"]
+    argv += [f"--model-path={target}", "--served-model-name=tiny"]
     argv += ["--host=127.0.0.1", f"--port={port}", "--attention-backend=triton"]
     argv += ["--mem-fraction-static=0.3", f"--max-total-tokens={pool}"]
     argv += ["--max-running-requests=4", "--sleep-on-idle", "--enable-metrics", *arguments]
@@ -129,7 +134,10 @@ def serving(
 
 
 def make_prompts(count: int, seed: int = 7) -> list[list[int]]:
-    """Prompts of the lab's corpus, cut anywhere, and as many of random tokens."""
+    """Prompts of the lab's corpus, cut anywhere, and as many of random tokens.
+
+    Every target that learnt that corpus has this tokenizer.
+    """
     from tokenizers import Tokenizer  # type: ignore[import-not-found, unused-ignore]
 
     rng = random.Random(seed)
@@ -183,6 +191,8 @@ def numbers(text: str) -> list[int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--package", type=Path, required=True, help="folder of patched.py")
+    parser.add_argument("--target", type=Path, default=MODELS / "target")
+    parser.add_argument("--draft", type=Path, default=MODELS / "dflash")
     parser.add_argument("--work", type=Path, required=True, help="folder for logs")
     parser.add_argument("--port", type=int, default=31688)
     parser.add_argument("--prompts", type=int, default=16)
@@ -196,7 +206,7 @@ def main() -> int:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
 
-    draft = f"--speculative-draft-model-path={MODELS / 'dflash'}"
+    draft = f"--speculative-draft-model-path={args.draft}"
     servers: dict[str, list[str]] = {
         "plain": [],
         "dflash": ["--speculative-algorithm=DFLASH", draft],
@@ -217,7 +227,8 @@ def main() -> int:
     for name, arguments in servers.items():
         log = args.work / f"{name}.log"
         started = time.monotonic()
-        with serving(args.package, args.port, log, arguments + common, args.pool) as server:
+        options = [*arguments, *common]
+        with serving(args.package, args.port, log, options, args.pool, args.target) as server:
             result = run(server, prompts, args.tokens, args.concurrency)
         results[name] = result
         wrong = differing(result, results["plain"])

@@ -224,3 +224,57 @@ def test_a_lost_current_is_damage_and_not_a_fresh_host(tmp_path: Path) -> None:
     state.save({"number": 1})
     with pytest.raises(HostFault, match="it is missing, and generations are recorded"):
         state.current()
+
+
+# -- modes and owners ------------------------------------------------------------------------
+
+
+def modes(root: str) -> set[tuple[str, int, int]]:
+    every = [Path(root), *Path(root).rglob("*")]
+    return {
+        ("folder" if p.is_dir() else "file", p.stat().st_mode & 0o7777, p.stat().st_uid)
+        for p in every
+        if not p.is_symlink()
+    }
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_recorded_is_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+    state = State(str(tmp_path / "state"), "serve")
+    before = os.umask(umask)
+    try:
+        lock = Lock()
+        lock.take(state, {"who": "ann", "why": "x"})
+        state.save(a_generation(0))
+        state.set_current(0)
+        state.put(b"content")
+        state.record_load(1.0, 0)
+        lock.release()
+    finally:
+        os.umask(before)
+    assert modes(state.root) == {
+        ("folder", 0o700, os.geteuid()),
+        ("file", 0o600, os.geteuid()),
+    }
+
+
+def test_what_an_older_version_left_open_is_closed(state: State, tmp_path: Path) -> None:
+    state.save(a_generation(0))
+    digest = state.put(b"content")
+    state.record_load(1.0, 0)
+    Path(state.path("lock")).touch()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch(mode=0o644)
+    Path(state.path("link")).symlink_to(elsewhere)
+    for path in [Path(state.root), *Path(state.root).rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(0o777 if path.is_dir() else 0o666)
+            if os.geteuid() == 0:
+                os.chown(path, 12345, 12345)
+    state.prepare()
+    assert modes(state.root) == {
+        ("folder", 0o700, os.geteuid()),
+        ("file", 0o600, os.geteuid()),
+    }
+    assert state.get(digest) == b"content"
+    assert elsewhere.stat().st_mode & 0o7777 == 0o644, "a link is not followed"

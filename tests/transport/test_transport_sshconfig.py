@@ -132,7 +132,8 @@ def test_without_openssh_its_defaults_are_used(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_command_carries_the_inventory() -> None:
     assert argv(Ssh(address="box")) == ["ssh", "-G", "--", "box"]
-    ssh = Ssh(address="-oProxyCommand=x", user="u", port=3, config=Path("~/c"))
+    ssh = Ssh(address="x", user="u", port=3, config=Path("~/c"))
+    ssh = ssh.model_copy(update={"address": "-oProxyCommand=x"})  # which an inventory refuses
     assert argv(ssh) == [
         *("ssh", "-G", "-F", str(HOME / "c"), "-l", "u", "-p", "3", "--", "-oProxyCommand=x")
     ]

@@ -40,6 +40,25 @@ def _visible(spec: Any, offset: int, draft: int, total: int, causal: bool) -> to
     return torch.arange(total)[None, :] <= last_seen
 
 
+def _attend_afresh(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: Any, lengths: list[int]
+) -> torch.Tensor:
+    """Causal attention within each request's new tokens: how MLA prefills without a prefix.
+
+    The pool holds its latents only (sglang/srt/models/deepseek_common/attention_forward_methods/
+    forward_mha.py); the keys [tokens, heads, size] and values of this pass come beside them.
+    """
+    heads = layer.tp_q_head_num
+    parts = zip(*(x.view(x.shape[0], heads, -1).split(lengths) for x in (q, k, v)), strict=True)
+    attended = [
+        scaled_dot_product_attention(
+            *(x.transpose(0, 1)[None] for x in part), is_causal=True, scale=layer.scaling
+        )[0].transpose(0, 1)
+        for part in parts
+    ]
+    return torch.cat(attended).reshape(q.shape[0], heads * layer.v_head_dim)
+
+
 def backend_class() -> type:
     """The backend, made late: its base imports most of SGLang."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
@@ -66,6 +85,8 @@ def backend_class() -> type:
             if not forward_batch.forward_mode.is_target_verify():
                 if encoder_only:
                     raise NotImplementedError("prefill without a causal mask")
+                if not save_kv_cache:
+                    return _attend_afresh(q, k, v, layer, forward_batch.extend_seq_lens_cpu)
                 return super().forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
             _raise_fault()
             pool = getattr(forward_batch, "token_to_kv_pool", None) or self.kv_pool
@@ -139,8 +160,11 @@ class _AssignReqToTokenPool:
 def register() -> None:
     """The entry point, called by SGLang in each of its processes before it reads arguments."""
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+    from sglang.srt.layers.rotary_embedding import factory
     from sglang.srt.speculative import spec_utils
 
+    # SGLang's CPU variant, which only MLA models ask for, knows scaled positions alone.
+    factory.get_rope_cpu = lambda *arguments: factory.get_rope(*arguments[:-1])
     spec_utils.assign_req_to_token_pool = _AssignReqToTokenPool()
     ATTENTION_BACKENDS["triton"] = _make_backend
     if cpu_graphs.enabled():

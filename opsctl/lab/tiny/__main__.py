@@ -36,7 +36,7 @@ def main(out: Path) -> None:
     for name in ("target", "dflash"):
         (out / name).mkdir(parents=True, exist_ok=True)
         text.save_tokenizer(tokenizer, out / name, target.CONTEXT)
-    trained = target.train(documents, say)
+    trained = target.train(target.new_model(), documents, say)
     target.save(trained, out / "target")
     drafter.save(drafter.train(trained, documents, say), out / "dflash")
 

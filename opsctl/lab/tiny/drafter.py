@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,42 +23,58 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .target import HIDDEN, LAYERS, SHAPE
+from .target import LAYERS, SHAPE
 from .text import END, MASK, Documents
 
 ROPE_THETA = 50.0
 WRONG_THETA = 1_000_000.0  # sglang/srt/models/dflash.py of 0.5.12.post1, line 93
 BLOCK = 8  # the last token and seven drafted ones
-DEPTH = 2
-# The target's layers whose output the drafter sees: early ones, that know the text so far
-# better than what follows it.
-TARGET_LAYERS = (1, 3)
-_HEADS, _KV_HEADS, _HEAD = 4, 2, 16
-_INNER = 128
-_BATCH, _LENGTH, _STEPS, _RATE = 48, 384, 550, 3e-3
 
 
-def _new_weights() -> dict[str, nn.Parameter]:
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a drafter is like, and how it learns."""
+
+    shape: dict[str, Any]  # sizes of its config.json; the hidden size is its target's
+    target_depth: int
+    target_layers: tuple[int, ...]  # whose output the drafter sees
+    depth: int = 2
+    theta: float = ROPE_THETA
+    batch: int = 48
+    length: int = 384
+    steps: int = 550
+    rate: float = 3e-3
+
+
+# Early layers know the text so far better than what follows it.
+TINY = Plan(SHAPE, target_depth=LAYERS, target_layers=(1, 3))
+
+
+def _new_weights(plan: Plan) -> dict[str, nn.Parameter]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape) * 0.05
 
-    weights = {"fc.weight": normal(HIDDEN, len(TARGET_LAYERS) * HIDDEN)}
+    hidden, inner = plan.shape["hidden_size"], plan.shape["intermediate_size"]
+    head = plan.shape["head_dim"]
+    queries = plan.shape["num_attention_heads"] * head
+    keys = plan.shape["num_key_value_heads"] * head
+    weights = {"fc.weight": normal(hidden, len(plan.target_layers) * hidden)}
     for name in ("hidden_norm", "norm"):
-        weights[f"{name}.weight"] = torch.ones(HIDDEN)
-    for layer in range(DEPTH):
+        weights[f"{name}.weight"] = torch.ones(hidden)
+    for layer in range(plan.depth):
         prefix = f"layers.{layer}."
         weights |= {
-            f"{prefix}input_layernorm.weight": torch.ones(HIDDEN),
-            f"{prefix}post_attention_layernorm.weight": torch.ones(HIDDEN),
-            f"{prefix}self_attn.q_proj.weight": normal(_HEADS * _HEAD, HIDDEN),
-            f"{prefix}self_attn.k_proj.weight": normal(_KV_HEADS * _HEAD, HIDDEN),
-            f"{prefix}self_attn.v_proj.weight": normal(_KV_HEADS * _HEAD, HIDDEN),
-            f"{prefix}self_attn.o_proj.weight": normal(HIDDEN, _HEADS * _HEAD),
-            f"{prefix}self_attn.q_norm.weight": torch.ones(_HEAD),
-            f"{prefix}self_attn.k_norm.weight": torch.ones(_HEAD),
-            f"{prefix}mlp.gate_proj.weight": normal(_INNER, HIDDEN),
-            f"{prefix}mlp.up_proj.weight": normal(_INNER, HIDDEN),
-            f"{prefix}mlp.down_proj.weight": normal(HIDDEN, _INNER),
+            f"{prefix}input_layernorm.weight": torch.ones(hidden),
+            f"{prefix}post_attention_layernorm.weight": torch.ones(hidden),
+            f"{prefix}self_attn.q_proj.weight": normal(queries, hidden),
+            f"{prefix}self_attn.k_proj.weight": normal(keys, hidden),
+            f"{prefix}self_attn.v_proj.weight": normal(keys, hidden),
+            f"{prefix}self_attn.o_proj.weight": normal(hidden, queries),
+            f"{prefix}self_attn.q_norm.weight": torch.ones(head),
+            f"{prefix}self_attn.k_norm.weight": torch.ones(head),
+            f"{prefix}mlp.gate_proj.weight": normal(inner, hidden),
+            f"{prefix}mlp.up_proj.weight": normal(inner, hidden),
+            f"{prefix}mlp.down_proj.weight": normal(hidden, inner),
         }
     return {name: nn.Parameter(value) for name, value in weights.items()}
 
@@ -68,7 +85,8 @@ def _rms(x: Tensor, gain: Tensor) -> Tensor:
 
 def _rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """Rotary positions in the neox layout; x is [batch, tokens, heads, size]."""
-    frequencies = theta ** -(torch.arange(0, _HEAD, 2).float() / _HEAD)
+    size = x.shape[-1]
+    frequencies = theta ** -(torch.arange(0, size, 2).float() / size)
     angles = positions[:, None].float() * frequencies
     cos, sin = (torch.cat([f(angles)] * 2, -1)[None, :, None] for f in (torch.cos, torch.sin))
     first, second = x.chunk(2, -1)
@@ -78,8 +96,9 @@ def _rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 class Drafter:
     """DFlashDraftModel as SGLang computes it, without its cache."""
 
-    def __init__(self, embedding: Tensor, head: Tensor) -> None:
-        self.weights = _new_weights()
+    def __init__(self, plan: Plan, embedding: Tensor, head: Tensor) -> None:
+        self.plan = plan
+        self.weights = _new_weights(plan)
         self._embedding, self._head = embedding, head
 
     def logits(self, context: Tensor, block: Tensor, theta: float) -> Tensor:
@@ -89,7 +108,7 @@ class Drafter:
         places = torch.arange(past + BLOCK)
         hidden_past = _rms(context @ w["fc.weight"].T, w["hidden_norm.weight"])
         hidden = self._embedding[block]
-        for layer in range(DEPTH):
+        for layer in range(self.plan.depth):
             prefix = f"layers.{layer}."
             x = _rms(hidden, w[f"{prefix}input_layernorm.weight"])
             seen = torch.cat([hidden_past, x], 1)
@@ -101,16 +120,18 @@ class Drafter:
         return _rms(hidden, w["norm.weight"]) @ self._head.T
 
     def _attend(self, prefix: str, x: Tensor, seen: Tensor, places: Tensor, theta: float) -> Tensor:
-        w = self.weights
+        w, shape = self.weights, self.plan.shape
         batch, new = x.shape[:2]
+        queries, keys = shape["num_attention_heads"], shape["num_key_value_heads"]
 
         def heads(name: str, source: Tensor, count: int) -> Tensor:
-            return (source @ w[f"{prefix}{name}.weight"].T).view(batch, -1, count, _HEAD)
+            projected = source @ w[f"{prefix}{name}.weight"].T
+            return projected.view(batch, -1, count, shape["head_dim"])
 
-        q = _rms(heads("q_proj", x, _HEADS), w[f"{prefix}q_norm.weight"])
-        k = _rms(heads("k_proj", seen, _KV_HEADS), w[f"{prefix}k_norm.weight"])
+        q = _rms(heads("q_proj", x, queries), w[f"{prefix}q_norm.weight"])
+        k = _rms(heads("k_proj", seen, keys), w[f"{prefix}k_norm.weight"])
         q, k = _rotate(q, places[-new:], theta), _rotate(k, places, theta)
-        v = heads("v_proj", seen, _KV_HEADS)
+        v = heads("v_proj", seen, keys)
         out = functional.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), enable_gqa=True
         )
@@ -120,17 +141,18 @@ class Drafter:
 class _Samples:
     """Texts with the target's hidden states and its own greedy next tokens."""
 
-    def __init__(self, target: Any, source: Documents, count: int) -> None:
+    def __init__(self, plan: Plan, target: Any, source: Documents, count: int) -> None:
         rows = [source.draw() for _ in range(count)]
         self.ids = torch.tensor([ids for ids, _ in rows])
         self.prompts = torch.tensor([prompt for _, prompt in rows])
         with torch.no_grad():
             parts = [target(ids, output_hidden_states=True) for ids in self.ids.split(16)]
+        seen = plan.target_layers
         self.features = torch.cat(
-            [torch.cat([part.hidden_states[i + 1] for i in TARGET_LAYERS], -1) for part in parts]
+            [torch.cat([part.hidden_states[i + 1] for i in seen], -1) for part in parts]
         )
         guesses = torch.cat([part.logits.argmax(-1) for part in parts])
-        written = torch.arange(1, _LENGTH)[None] >= self.prompts[:, None]
+        written = torch.arange(1, plan.length)[None] >= self.prompts[:, None]
         self.agreement = (guesses[:, :-1] == self.ids[:, 1:])[written].float().mean().item()
 
     def block(self, rows: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -150,7 +172,7 @@ def accept_length(drafter: Drafter, samples: _Samples, theta: float) -> float:
     accepted = []
     rows = torch.arange(len(samples.ids))
     with torch.no_grad():
-        for start in range(24, _LENGTH - BLOCK, 5):
+        for start in range(24, drafter.plan.length - BLOCK, 5):
             context, block, wanted = samples.block(rows, start)
             guess = drafter.logits(context, block, theta)[:, 1:].argmax(-1)
             in_text = samples.prompts <= start
@@ -159,27 +181,32 @@ def accept_length(drafter: Drafter, samples: _Samples, theta: float) -> float:
 
 
 def train(
-    target: Any, documents: Callable[[int, int], Documents], say: Callable[[str], None]
+    target: Any,
+    documents: Callable[[int, int], Documents],
+    say: Callable[[str], None],
+    plan: Plan = TINY,
 ) -> Drafter:
     """The trained drafter. `documents(length, seed)` is a stream of texts."""
-    samples = _Samples(target, documents(_LENGTH, 2), 192)
+    samples = _Samples(plan, target, documents(plan.length, 2), 192)
     say(f"drafter: the target agrees with its corpus on {samples.agreement:.2%} of tokens")
-    drafter = Drafter(target.model.embed_tokens.weight.data, target.lm_head.weight.data)
-    optimizer = torch.optim.AdamW(drafter.weights.values(), lr=_RATE, weight_decay=0.0)
-    for step in range(1, _STEPS + 1):
+    drafter = Drafter(plan, target.model.embed_tokens.weight.data, target.lm_head.weight.data)
+    optimizer = torch.optim.AdamW(drafter.weights.values(), lr=plan.rate, weight_decay=0.0)
+    for step in range(1, plan.steps + 1):
+        cosine = math.cos(math.pi * step / plan.steps)
         for group in optimizer.param_groups:
-            group["lr"] = _RATE * 0.5 * (1 + math.cos(math.pi * step / _STEPS)) + 1e-5
-        start = int(torch.randint(16, _LENGTH - BLOCK, ()))
-        context, block, wanted = samples.block(torch.randperm(len(samples.ids))[:_BATCH], start)
-        logits = drafter.logits(context, block, ROPE_THETA)[:, 1:]
+            group["lr"] = plan.rate * 0.5 * (1 + cosine) + 1e-5
+        start = int(torch.randint(16, plan.length - BLOCK, ()))
+        rows = torch.randperm(len(samples.ids))[: plan.batch]
+        context, block, wanted = samples.block(rows, start)
+        logits = drafter.logits(context, block, plan.theta)[:, 1:]
         loss = functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), wanted.reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % 250 == 0:
-            say(f"drafter: step {step} of {_STEPS}, loss {loss.item():.3f}")
-    unseen = _Samples(target, documents(_LENGTH, 3), 64)
-    right, wrong = (accept_length(drafter, unseen, theta) for theta in (ROPE_THETA, WRONG_THETA))
+            say(f"drafter: step {step} of {plan.steps}, loss {loss.item():.3f}")
+    unseen = _Samples(plan, target, documents(plan.length, 3), 64)
+    right, wrong = (accept_length(drafter, unseen, theta) for theta in (plan.theta, WRONG_THETA))
     say(f"drafter: accept length {right:.2f}, and {wrong:.2f} with the wrong theta")
     return drafter
 
@@ -189,15 +216,16 @@ def save(drafter: Drafter, folder: Path) -> None:
     weights = {name: value.data.contiguous() for name, value in drafter.weights.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
+    plan = drafter.plan
     config = {
-        **SHAPE,
+        **plan.shape,
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
-        "num_hidden_layers": DEPTH,
-        "num_target_layers": LAYERS,
-        "rope_theta": ROPE_THETA,
+        "num_hidden_layers": plan.depth,
+        "num_target_layers": plan.target_depth,
+        "rope_theta": plan.theta,
         "block_size": BLOCK,
-        "dflash_config": {"target_layer_ids": list(TARGET_LAYERS), "mask_token_id": MASK},
+        "dflash_config": {"target_layer_ids": list(plan.target_layers), "mask_token_id": MASK},
         "eos_token_id": END,
         "torch_dtype": "float32",
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,43 @@ SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,
     "eos_token_id": END,
 }
-_BATCH, _LENGTH, _STEPS, _RATE = 4, 320, 300, 4e-3
 
 
-def train(documents: Callable[[int, int], Documents], say: Callable[[str], None]) -> Any:
-    """The trained model. `documents(length, seed)` is a stream of texts."""
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long, on how much and how fast a target learns."""
+
+    batch: int = 4
+    length: int = 320
+    steps: int = 300
+    rate: float = 4e-3
+
+
+TINY = Course()
+
+
+def new_model() -> Any:
+    """The tiny Qwen3, untrained."""
     config = Qwen3Config(**SHAPE, num_hidden_layers=LAYERS, rope_theta=1_000_000.0)
-    model = Qwen3ForCausalLM(config).float().train()
-    source = documents(_LENGTH, 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.98))
-    for step in range(1, _STEPS + 1):
+    return Qwen3ForCausalLM(config)
+
+
+def train(
+    model: Any,
+    documents: Callable[[int, int], Documents],
+    say: Callable[[str], None],
+    course: Course = TINY,
+) -> Any:
+    """`model`, trained in place. `documents(length, seed)` is a stream of texts."""
+    model = model.float().train()
+    source = documents(course.length, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.98))
+    for step in range(1, course.steps + 1):
         warm = min(1.0, step / 50)
+        cosine = math.cos(math.pi * step / course.steps)
         for group in optimizer.param_groups:
-            group["lr"] = _RATE * warm * 0.5 * (1 + math.cos(math.pi * step / _STEPS)) + 1e-5
-        rows = [source.draw() for _ in range(_BATCH)]
+            group["lr"] = course.rate * warm * 0.5 * (1 + cosine) + 1e-5
+        rows = [source.draw() for _ in range(course.batch)]
         ids = torch.tensor([row for row, _ in rows])
         labels = ids.clone()
         for row, (_, prompt) in enumerate(rows):
@@ -60,7 +84,7 @@ def train(documents: Callable[[int, int], Documents], say: Callable[[str], None]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 100 == 0:
-            say(f"target: step {step} of {_STEPS}, loss {loss.item():.4f}")
+            say(f"target: step {step} of {course.steps}, loss {loss.item():.4f}")
     # A row of zeros gives the logit 0, far below any learnt token's: no text of this model
     # ends early or shows a special token.
     model.lm_head.weight.data[: len(SPECIAL)] = 0

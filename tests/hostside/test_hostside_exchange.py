@@ -1,0 +1,291 @@
+"""A package's files changed at one instant: what an importer can see, cuts, and refusals."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostside_tools import WHEEL, Environment, with_set
+from mixture import importing, measure, version
+
+from opsctl.hostside import exchange
+from opsctl.hostside import swap as module
+from opsctl.hostside.errors import HostFault
+
+pytest_plugins = ["hostside_fixtures"]
+
+NEW = b"VALUE = 'fixed'\n"
+FILES: dict[str, bytes | None] = {"a.py": NEW, "extra/deep/d.py": b"D = 1\n", "sub/c.py": None}
+
+
+def can_exchange(folder: Path) -> bool:
+    for name in ("one", "other"):
+        (folder / name).mkdir()
+    if exchange._file_system(str(folder)) == "overlay":
+        return False
+    try:
+        exchange._rename_exchange(str(folder / "one"), str(folder / "other"))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def at_once(tmp_path: Path) -> None:
+    if not can_exchange(tmp_path):
+        pytest.skip("this file system or kernel has no RENAME_EXCHANGE")
+
+
+def strays(env: Environment) -> list[Path]:
+    return [p for p in env.site_packages.rglob("*") if p.name.startswith(".opsctl-")]
+
+
+def refuse(*args: Any, **kwargs: Any) -> None:
+    raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+
+# -- what an importer can see ----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("at_once")
+def test_no_import_that_began_after_the_instant_or_ended_before_it_is_mixed(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody starts Pythons by hand while opsctl swaps. One that is in the middle of its
+    imports at the very instant can see both; file by file half of all that began did
+    (docs/security.md)."""
+    found = measure(env, monkeypatch, at_once=True, wanted=360, patience=200)
+    clear = [i for i in found.during if not found.straddles(i)]
+    assert len(clear) >= 300
+    assert [i for i in clear if i.mixed] == []
+    assert not [i for i in found.imports if i.seen and isinstance(i.seen[0], str)], "none failed"
+    assert len({i.seen for i in clear}) == 2, "both versions were seen"
+    # Not only one version, but the one in force: the instants alternate between 1 and 0.
+    for one in clear:
+        past = sum(after < one.began for _, after in found.instants)
+        assert one.seen == (past % 2,)
+
+
+def test_starts_of_a_unit_that_is_stopped_for_the_swap_are_never_mixed(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The discipline that a deploy keeps: stop, swap, start. It holds file by file too."""
+    monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    env.reinstall({"__init__.py": b"", **version(0)})
+    install = env.install
+    number = env.stage(version(1), install=install)["number"]
+    total = 0
+    for turn in range(60):
+        if total >= 300:
+            break
+        env.swap(number if turn % 2 == 0 else 0, install)
+        with importing(env) as done:
+            while len(done()) < 30:
+                time.sleep(0.01)
+        total += len(done())
+        assert {i.seen for i in done()} == {((turn + 1) % 2,)}
+    assert total >= 300
+
+
+# -- what it does to the tree ----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_whole_folder_is_another_and_the_rest_of_it_the_same(env: Environment) -> None:
+    (env.package_dir / "sub").chmod(0o751)
+    (env.package_dir / "alias").symlink_to("sub")
+    (env.package_dir / "dangling").symlink_to("nowhere")
+    if os.geteuid() == 0:
+        os.chown(env.package_dir / "sub", 12345, 23456)
+    before = {p: (env.package_dir / p).lstat() for p in ("sub", "b.py", "data.txt", "alias")}
+    folder = env.package_dir.stat().st_ino
+    number = env.stage(FILES)["number"]
+    assert env.swap(number) == {
+        "changed": ["a.py", "extra/deep/d.py", "sub/c.py"],
+        "verified": 3,
+        "atomic": True,
+    }
+    assert env.package_dir.stat().st_ino != folder
+    for name, facts in before.items():
+        now = (env.package_dir / name).lstat()
+        assert (now.st_mode, now.st_uid, now.st_gid) == (facts.st_mode, facts.st_uid, facts.st_gid)
+        if name != "sub":
+            assert (now.st_ino, now.st_nlink) == (facts.st_ino, facts.st_nlink), name
+    assert (env.package_dir / "dangling").is_symlink()
+    assert strays(env) == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_extended_attributes_of_folders_stay(env: Environment) -> None:
+    try:
+        os.setxattr(env.package_dir / "sub", "user.opsctl", b"label")
+    except OSError:
+        pytest.skip("no extended attributes here")
+    env.deploy(FILES)
+    assert os.getxattr(env.package_dir / "sub", "user.opsctl") == b"label"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_somebody_else_writes_during_the_swap_is_not_lost(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = exchange.copy
+
+    def meddle(package_dir: str) -> str | None:
+        tree = copy(package_dir)
+        (env.package_dir / "sub" / "theirs.py").write_bytes(b"T = 1\n")
+        (env.package_dir / "late").mkdir()
+        (env.package_dir / "late" / "x.txt").write_bytes(b"x")
+        (env.package_dir / "b.tmp").write_bytes(b"B = 'theirs'\n")
+        (env.package_dir / "b.tmp").replace(env.package_dir / "b.py")
+        return tree
+
+    monkeypatch.setattr(exchange, "copy", meddle)
+    env.deploy({"a.py": NEW})
+    assert env.tree() == {
+        **with_set({"a.py": NEW, "b.py": b"B = 'theirs'\n"}),
+        "sub/theirs.py": b"T = 1\n",
+        "late/x.txt": b"x",
+    }
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_package_that_is_a_link_stays_one(env: Environment) -> None:
+    real = env.root / "real"
+    env.package_dir.rename(real)
+    env.package_dir.symlink_to(real)
+    number = env.stage(FILES)["number"]
+    assert env.swap(number)["atomic"]
+    assert env.package_dir.is_symlink()
+    assert env.tree() == with_set(FILES)
+    assert not [p for p in env.root.iterdir() if p.name.startswith(".opsctl-")]
+
+
+# -- where it is refused ---------------------------------------------------------------------
+
+
+REFUSALS = {
+    "exchange": (exchange, "_rename_exchange"),
+    "hardlink": (os, "link"),
+    "folder": (os, "mkdir"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_is_refused_is_done_file_by_file(
+    what: str, env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, bytes | None] = {"a.py": NEW, "sub/c.py": None}
+    number = env.stage(files)["number"]
+    folder = env.package_dir.stat().st_ino
+    target, name = REFUSALS[what]
+    monkeypatch.setattr(target, name, refuse)
+    assert env.swap(number) == {"changed": ["a.py", "sub/c.py"], "verified": 2, "atomic": False}
+    monkeypatch.undo()
+    assert env.package_dir.stat().st_ino == folder
+    assert env.tree() == with_set(files)
+    assert strays(env) == []
+
+
+def test_on_overlayfs_nothing_is_copied_up(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = env.stage(FILES)["number"]
+    monkeypatch.setattr(exchange, "_file_system", lambda folder: "overlay")
+    monkeypatch.setattr(exchange, "_copy_folder", lambda *args: pytest.fail("it is copied"))
+    assert not env.swap(number)["atomic"]
+    assert env.tree() == with_set(FILES)
+
+
+def test_the_file_system_of_a_folder_is_known() -> None:
+    assert exchange._file_system("/proc") == "proc"
+
+
+def test_a_path_through_a_link_is_done_file_by_file(env: Environment) -> None:
+    """In the copy an absolute link would lead back into the package that is in use."""
+    (env.package_dir / "alias").symlink_to(env.package_dir / "sub")
+    number = env.stage({"alias/c.py": b"C = 2\n"})["number"]
+    assert not env.swap(number)["atomic"]
+    assert (env.package_dir / "sub" / "c.py").read_bytes() == b"C = 2\n"
+
+
+def test_a_write_that_fails_changes_nothing_at_all(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = env.stage(FILES)["number"]
+    monkeypatch.setattr(module, "_put", lambda *args: None)
+    with pytest.raises(HostFault, match="after the swap these differ"):
+        env.swap(number)
+    assert strays(env) == []
+
+
+# -- cuts ------------------------------------------------------------------------------------
+
+CALLS = ("link", "mkdir", "replace", "unlink", "rmdir", "chmod")
+
+
+def die_at(patch: pytest.MonkeyPatch, call: int) -> None:
+    """In a child: no cleaning up, as after a kill or a power cut, before the n-th change."""
+    left = [call]
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call_or_die(*args: Any, **kwargs: Any) -> Any:
+            if left[0] == 0:
+                os._exit(9)
+            left[0] -= 1
+            return function(*args, **kwargs)
+
+        return call_or_die
+
+    for name in CALLS:
+        patch.setattr(os, name, counted(getattr(os, name)))
+    patch.setattr(exchange, "_rename_exchange", counted(exchange._rename_exchange))
+
+
+def cuts(env: Environment, install: dict[str, Any], number: int) -> Iterator[int]:
+    """The swap to `number`, cut before its first change, its second, until one is not cut."""
+    for call in range(400):
+        child = os.fork()
+        if child == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                die_at(patch, call)
+                env.swap(number, install)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        yield call
+        if os.waitstatus_to_exitcode(status) == 0:
+            return
+    raise AssertionError("it never got to its end")
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.usefixtures("at_once")
+def test_cut_anywhere_the_disk_is_one_of_the_two_and_a_second_run_finishes(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    install = env.install
+    env.run("import demo_pkg.a, demo_pkg.sub.c")  # bytecode, to be taken along
+    number = env.stage(FILES, install=install)["number"]
+    last = seen_old = seen_new = 0
+    for last in cuts(env, install, number):
+        whole = env.tree()
+        assert whole in (WHEEL, with_set(FILES)), f"a mixture, cut before change {last}"
+        seen_old += whole == WHEEL
+        seen_new += whole != WHEEL
+        if last % 2:
+            env.swap(number, install)
+            assert env.tree() == with_set(FILES)
+        env.swap(0, install)
+        assert env.tree() == WHEEL
+        assert strays(env) == []
+        assert env.state.swap_under_way() is None
+    assert last > 20
+    assert seen_old > 5
+    assert seen_new > 5

@@ -71,7 +71,7 @@ def report(state: State) -> Optional[Record]:
 
 
 def write_report(state: State, content: Record) -> None:
-    write_atomically(state.path(REPORT), json.dumps(content, indent=1).encode(), 0o600)
+    write_atomically(state.path(REPORT), json.dumps(content, indent=1).encode())
 
 
 def clear_report(state: State) -> None:
@@ -97,7 +97,7 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
         deadline=time.monotonic() + given["within"],
     )
     _install(state, site, program)
-    write_atomically(state.path(TERMS), json.dumps(content).encode(), 0o600)
+    write_atomically(state.path(TERMS), json.dumps(content).encode())
     name = unit_name(site["service"])
     # restart: a guard that is about to exit, its last rollout done, would count as started.
     done = units.run(["systemctl", "restart", "--", name], timeout=30)
@@ -121,14 +121,14 @@ def _install(state: State, site: Dict[str, Any], program: str) -> None:
     """Program and unit, each only where it differs; they stay for the next rollout."""
     path = state.path(PROGRAM)
     if read_bytes(path) != program.encode():
-        write_atomically(path, program.encode(), 0o600)
+        write_atomically(path, program.encode())
     name = unit_name(site["service"])
     text = _UNIT.format(
         unit=site["unit"], root=state.root, terms=TERMS, program=PROGRAM, python=sys.executable
     )
     unit_path = os.path.join(UNITS, name)
     if read_bytes(unit_path) != text.encode():
-        write_atomically(unit_path, text.encode())
+        write_atomically(unit_path, text.encode(), 0o644)
         for argv in (["systemctl", "daemon-reload"], ["systemctl", "-q", "enable", "--", name]):
             done = units.run(argv, timeout=60)
             if done.returncode != 0:

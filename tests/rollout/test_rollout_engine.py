@@ -139,7 +139,19 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(monkeypatch)
 
 
-FORWARD = ["preflight", "lock", "stage", "guard", "stop", "swap 4", "start", "wait", "smoke", "confirm"]
+FORWARD = ["preflight", "lock", "stage", "guard", "stop"]
+FORWARD += ["swap 4", "start", "wait", "smoke", "confirm"]
+    "preflight",
+    "lock",
+    "stage",
+    "guard",
+    "stop",
+    "swap 4",
+    "start",
+    "wait",
+    "smoke",
+    "confirm",
+]
 BACK = ["stop", "swap 3", "start", "wait", "smoke"]
 
 

@@ -141,17 +141,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 FORWARD = ["preflight", "lock", "stage", "guard", "stop"]
 FORWARD += ["swap 4", "start", "wait", "smoke", "confirm"]
-    "preflight",
-    "lock",
-    "stage",
-    "guard",
-    "stop",
-    "swap 4",
-    "start",
-    "wait",
-    "smoke",
-    "confirm",
-]
 BACK = ["stop", "swap 3", "start", "wait", "smoke"]
 
 

@@ -58,6 +58,7 @@ def deploy(
         Literal["keep", "restore"],
         typer.Option("--on-inconclusive", help="What to do when health stays unproved."),
     ] = "keep",
+    with_unit: opt.WithUnitOption = False,
     yes: opt.YesOption = False,
 ) -> Report:
     """Put a patch set on a host, restart, prove it, or return what was there."""
@@ -65,7 +66,7 @@ def deploy(
 
     chosen = _options(budget, stall, why, on_inconclusive=on_inconclusive)
     folder = command.patches(patches)
-    made = commands.plan(session, folder, patch_set)
+    made = commands.plan(session, folder, patch_set, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
@@ -78,15 +79,16 @@ def plan(
     session: Any,
     patch_set: opt.PatchSetOption = None,
     patches: opt.PatchesOption = None,
+    with_unit: opt.WithUnitOption = False,
     stat: Annotated[bool, typer.Option("--stat", help="The files only, without the diff.")] = False,
 ) -> Report:
     """Show what deploy would do, as a diff, changing nothing."""
     from opsctl.rollout import commands
 
-    made = commands.plan(session, command.patches(patches), patch_set)
+    made = commands.plan(session, command.patches(patches), patch_set, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stdout)
-        sys.stdout.write("" if stat else made.diff)
+        sys.stdout.write("" if stat else made.diff + "".join(c.diff for c in made.unit))
     return commands.plan_report(session, made)
 
 
@@ -106,6 +108,9 @@ def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
         count = f"{len(made.new_patches)} of {len(made.patchset.patches)}"
         lines.append(f"  {count} patches new: {names}")
     lines += [f"  {c.path} (+{c.added} -{c.removed})" for c in made.changes]
+    lines += [f"  {c.path}" for c in made.unit_changes]
+    if made.unit and not made.with_unit:
+        lines.append("  the unit is not as the inventory has it (--with-unit brings it in line)")
     if not made.noop:
         loads = " ".join(duration(s) for s in made.facts["loads"][-3:])
         lines.append("  restart needed" + (f"; last loads took {loads}" if loads else ""))

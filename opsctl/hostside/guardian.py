@@ -129,7 +129,7 @@ class Guardian:
     def _install(terms: Record) -> Dict[str, Any]:
         site = terms["site"]
         found = installed.locate(site["python"], site["distribution"], site["package"])
-        return dict(found, python=site["python"])
+        return dict(found, python=site["python"], unit=site["unit"])
 
     # -- putting it right ----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import Any, Callable, Dict, List, Optional
 
-from . import audit, guard, journal, probe, unit
+from . import audit, guard, journal, probe, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
 from .state import Lock, Record, State, describe_holder, end_holder, lock_holder
@@ -35,7 +35,7 @@ def _locked_state(site: Site) -> State:
 
 def _install(site: Site) -> Dict[str, Any]:
     found = installed.locate(site["python"], site["distribution"], site["package"])
-    return dict(found, python=site["python"])
+    return dict(found, python=site["python"], unit=site["unit"])
 
 
 def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
@@ -50,6 +50,7 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
     facts: Dict[str, Any] = {
         "host": probe.machine(),
         "unit": properties,
+        "unit_files": unitfiles.facts(site["unit"]),
         "port": probe.listener(site["listen"], site["port"], cgroup),
         "own_addresses": probe.own_addresses(site["port"], cgroup),
         "strays": probe.strays(site["python"], cgroup),

@@ -203,6 +203,9 @@ def a_plan(*, noop: bool, active: bool) -> Any:
         installed=None,
         new_patches=("p",),
         changes=[] if noop else [SimpleNamespace(path="a.py", added=2, removed=1)],
+        unit=(),
+        unit_changes=(),
+        with_unit=False,
         to_json=dict,
     )
 
@@ -221,7 +224,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("deploy", "restart", "rollback"):
         monkeypatch.setattr(commands, name, carry_out(name))
-    monkeypatch.setattr(commands, "plan", lambda *args: a_plan(noop=False, active=True))
+    monkeypatch.setattr(commands, "plan", lambda *args, **_: a_plan(noop=False, active=True))
     return carried_out
 
 
@@ -279,7 +282,7 @@ def test_a_deploy_that_changes_nothing_does_not_ask(
     active: bool,
     asks: bool,
 ) -> None:
-    monkeypatch.setattr(commands, "plan", lambda *args: a_plan(noop=noop, active=active))
+    monkeypatch.setattr(commands, "plan", lambda *args, **_: a_plan(noop=noop, active=active))
     assert invoke("deploy").exit_code == (2 if asks else 0)
     assert done == ([] if asks else ["deploy"])
 

@@ -56,7 +56,7 @@ class Guardian:
         if terms is None:
             _notify("READY=1")
             return 0
-        rebooted = terms["boot_id"] != probe.machine()["boot_id"]
+        rebooted = terms["boot_id"] != probe.boot_id()
         if not rebooted:
             _notify("READY=1")
         while True:

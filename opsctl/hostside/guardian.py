@@ -35,6 +35,7 @@ WHO = "the guard on this host"
 _POLL = 0.25
 _RETRY = 10.0
 _STOP_BOUND = 600.0
+_JOB_BOUND = 60.0
 _GRACE = 30.0  # past the load's budget, for a client that comes back to confirm
 _CONCLUDED = ("confirmed", "unconfirmed")
 # With an API key the server answers so, and it answers only when it is up.
@@ -240,13 +241,17 @@ def _stop(unit: str) -> None:
 
 
 def _start(unit: str) -> None:
-    state = units.show(unit).get("ActiveState")
-    if state not in ("active", "activating", "reloading"):
-        units.control(unit, "start")
-        deadline = time.monotonic() + 10
-        # queued with --no-block; its InvocationID is new once the job runs
-        while units.show(unit).get("ActiveState") == "inactive" and time.monotonic() < deadline:
-            time.sleep(0.1)
+    before = units.show(unit)
+    if before.get("ActiveState") in ("active", "activating", "reloading"):
+        return
+    units.control(unit, "start")
+    # Queued, since before a READY at boot it would wait for this very process. Its InvocationID
+    # is new once the job runs.
+    deadline = time.monotonic() + _JOB_BOUND
+    while units.show(unit).get("InvocationID") == before.get("InvocationID"):
+        if time.monotonic() > deadline:
+            raise HostFault("unit_job_failed", "the start of %s is queued and does not run" % unit)
+        time.sleep(0.1)
 
 
 def _answers(listen: str, port: int) -> bool:

@@ -17,7 +17,7 @@ from opsctl.text import clock
 from opsctl.transport.bundle import guard_program
 
 # Seconds, each a bound on a step that takes far less; their sum only tells a hung client.
-_SWAP, _SMOKE, _MARGIN = 180.0, 600.0, 60.0
+_SWAP, _MARGIN = 180.0, 120.0
 _SETTLED = frozenset({"confirmed", "unconfirmed", "found"})
 
 
@@ -27,6 +27,7 @@ def arm(run: Run, stop_bound: float) -> None:
     Again in the middle of one it renews the terms for the way back.
     """
     serving = run.unit_before is not None and run.unit_before.active
+    smoke = 3 * run.session.service.smoke.timeout
     run.session.call(
         "arm_guard",
         given={
@@ -35,7 +36,7 @@ def arm(run: Run, stop_bound: float) -> None:
             "target": run.target if run.command == "deploy" else None,
             "serving": serving or run.command == "restart",
             "budget": run.budget,
-            "within": stop_bound + _SWAP + run.budget + _SMOKE + _MARGIN,
+            "within": stop_bound + _SWAP + run.budget + smoke + _MARGIN,
             "token": run.session.token,
             "who": whoami(),
             "why": run.options.why,

@@ -9,8 +9,8 @@ from opsctl import errors, resources
 from opsctl.errors import Refused
 from opsctl.report import Reason, Report
 from opsctl.rollout import engine, playbook
-from opsctl.rollout.observe import changed_files, plain_report
-from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
+from opsctl.rollout.observe import plain_report
+from opsctl.rollout.plan import Plan, changed_files, find_patchset, make_plan, require_state
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS

@@ -105,6 +105,15 @@ def require_install(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return install
 
 
+def changed_files(facts: Mapping[str, Any]) -> list[str]:
+    """Files that are not as the recorded generation has them."""
+    recorded = facts["generation"].get("files", {}) if facts["generation"] else {}
+    now = facts.get("install", {}).get("files", {})
+    return sorted(
+        path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
+    )
+
+
 def make_plan(session: Session, patchset: ps.PatchSet) -> Plan:
     """Read the host once, rebuild the pristine files, apply the set in memory.
 

@@ -13,7 +13,7 @@ from opsctl.errors import LockHeld, OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.journal import diagnose
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor, guarding
+from opsctl.rollout import doctor, guard_text, guarding
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
@@ -66,7 +66,7 @@ def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
     if terms is None or facts["lock"] or run.command == "rollback":
         return
     raise LockHeld(
-        guarding.pending(terms),
+        guard_text.pending(terms),
         remedy=f"opsctl confirm {run.session.host.name} to keep what is there, "
         f"opsctl rollback {run.session.host.name} to end it now",
         code="guard_pending",

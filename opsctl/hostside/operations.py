@@ -7,14 +7,21 @@ port, state_dir}.
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import audit, guard, journal, probe, unit
 from . import install as installed
 from .errors import HostFault
-from .state import Lock, Record, State, describe_holder, end_holder, lock_holder
+from .state import (
+    Lock,
+    Record,
+    State,
+    client_address,
+    describe_holder,
+    end_holder,
+    lock_holder,
+)
 from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
@@ -179,11 +186,17 @@ def stage_generation(
     target: Record,
     contents: Dict[str, str],
     seen: Files,
+    *,
     found_set: Optional[Record] = None,
+    adopted: Sequence[str] = (),
 ) -> Record:
     """See `swap.stage`. Changes nothing outside the state folder."""
     state = _locked_state(site)
-    record = stage(state, _install(site), target, contents, seen=seen, found_set=found_set)
+    target = dict(target, **{"from": client_address()})
+    install = _install(site)
+    record = stage(
+        state, install, target, contents, seen=seen, found_set=found_set, adopted=adopted
+    )
     details = {key: record.get(key) for key in ("number", "set", "who", "why")}
     audit.note(state, "stage", **details)
     return record
@@ -227,13 +240,19 @@ def record_load(site: Site, seconds: float) -> None:
     state.record_load(seconds, current["number"] if current else None)
 
 
-def generations(site: Site) -> List[Record]:
-    """Every recorded generation that can be read, oldest first."""
+def generations(site: Site, damaged: bool = False) -> List[Record]:
+    """Every recorded generation that can be read, oldest first.
+
+    With `damaged` also those that cannot, as {number, fault}.
+    """
     state = _state(site)
-    found = []
+    found: List[Record] = []
     for number in state.numbers():
-        with contextlib.suppress(HostFault):
+        try:
             found.append(state.generation(number))
+        except HostFault as fault:
+            if damaged:
+                found.append({"number": number, "fault": fault.to_json()})
     return found
 
 

@@ -18,9 +18,9 @@ from opsctl.text import counted
 from opsctl.units.properties import Unit
 
 
-def plan(session: Session, patches: Path, name: str | None = None) -> Plan:
+def plan(session: Session, patches: Path, name: str | None = None, *, adopt: bool = False) -> Plan:
     """What a deploy would do. Raises what stands in its way."""
-    return make_plan(session, find_patchset(session, patches, name))
+    return make_plan(session, find_patchset(session, patches, name), adopt=adopt)
 
 
 def nothing_to_do(made: Plan) -> bool:

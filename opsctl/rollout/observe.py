@@ -86,7 +86,7 @@ def status(session: Session) -> Report:
 
 
 def _pending(facts: Mapping[str, Any]) -> list[str]:
-    """That a rollout was lost and has its end before it. While the lock is held, it has not been."""
+    """That a rollout was lost and its end is to come; while the lock is held, it is not lost."""
     terms = facts["guard"]["terms"]
     return [] if terms is None or facts["lock"] else [guard_text.pending(terms)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError, Refused
 from opsctl.events import Event
-from opsctl.journal import diagnose
+from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
 from opsctl.rollout import doctor, guard_text, guarding
 from opsctl.rollout.prove import emit_notes, prove, summary
@@ -92,13 +92,20 @@ def lock(run: Run) -> str:
 def stage(run: Run) -> str:
     plan = run.plan
     assert plan is not None
-    target = {**plan.target, "who": whoami(), "why": run.options.why}
+    argv = run.unit_before.argv if run.unit_before is not None else ()
+    target = {
+        **plan.target,
+        "who": whoami(),
+        "why": run.options.why,
+        "argv": redact(" ".join(argv)).split(),  # what keys it names are nobody's to keep
+    }
     record = run.session.call(
         "stage",
         target=target,
         contents=plan.contents,
         seen=plan.seen,
         found_set=plan.installed,
+        adopted=list(plan.adopted),
         timeout=180,
     )
     run.target = int(record["number"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import yaml
 
 from opsctl import lab, patchset, resources
 
-LAB = "opsctl-it"
+LAB = os.environ.get("OPSCTL_TEST_LAB", "opsctl-it")  # two runs at a time want two labs
 UNIT = "sglang-k26-ddtree.service"
 PACKAGE = "/opt/sglang/lib/python3.11/site-packages/sglang"
 STATE = "/var/lib/opsctl/sglang-k26-ddtree"

@@ -6,7 +6,7 @@ import contextlib
 import getpass
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
@@ -24,7 +24,7 @@ KEY = "sk-do-not-print-me"
 
 class FakeRemote:
     where = "nowhere"
-    guard: Any = {"terms": None, "report": None}
+    guard: ClassVar[Any] = {"terms": None, "report": None}
     guards = 0
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, guard, journal, probe, unit
+from . import audit, exchange, guard, guardian, journal, probe, unit
 from . import install as installed
 from .errors import HostFault
 from .state import (
@@ -79,6 +79,8 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
     }
     if audit:
         install["audit"] = installed.audit(install, site["package"])
+        copy = exchange.beside(install["package_dir"])
+        install["leftovers"] = [copy] if os.path.lexists(copy) else []
     facts["install"] = install
     facts["disk"]["package"] = probe.disk_free(install["package_dir"])
     return facts
@@ -137,6 +139,14 @@ def lock(site: Site, who: str, why: str, token: str = "") -> None:
 
 def unlock() -> None:
     _LOCK.release()
+
+
+def lock_state(site: Site) -> Record:
+    """Who holds the lock, whether that is the guard, and what the guard waits for."""
+    state = _state(site)
+    holder = lock_holder(state)
+    by_guard = holder is not None and holder.get("token") == guardian.WHO
+    return dict(guard_facts(state), holder=holder, by_guard=by_guard)
 
 
 def release_lock(site: Site, who: str) -> Optional[Record]:
@@ -261,6 +271,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "read": read,
     "lock": lock,
     "unlock": unlock,
+    "lock_state": lock_state,
     "release_lock": release_lock,
     "guard": lambda site: guard_facts(_state(site)),
     "arm_guard": arm_guard,

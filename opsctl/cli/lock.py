@@ -28,7 +28,7 @@ def take(
     command_line: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[-- COMMAND...]",
+            metavar="-- COMMAND",
             help="What to run here meanwhile, after HOST and --; else until Ctrl-C.",
             show_default=False,
         ),

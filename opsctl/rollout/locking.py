@@ -122,7 +122,11 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     session.keep_alive()
     session.emit(Event("lock", "ok", f"held: {why}" + ("" if argv else "; Ctrl-C frees it")))
     began = time.time()
-    status = _run(session, argv, quiet=quiet) if argv else _hold(session)
+    status: int | None = None
+    if argv:
+        status = _run(session, argv, quiet=quiet)
+    else:
+        _hold(session)
     lost = not _still_held(session)
     if not lost:
         with contextlib.suppress(OpsctlError):

@@ -62,7 +62,8 @@ def confirm(session: Session, options: Options) -> Report:
     session.emit(Event("smoke", "ok" if result.verdict == "pass" else "fail", summary(result)))
     number, status, pending = subject
     if result.verdict == "pass":
-        _conclude(session, number, status, result)
+        loaded = waited.data.get("ready_s") or None
+        _conclude(session, number, status, result, loaded)
     what = f"generation {number}" if number is not None else session.service.unit
     text = f"{what} is confirmed: {summary(result)}"
     remedy = ""
@@ -124,17 +125,22 @@ def _nothing(why: str, remedy: str) -> Refused:
     return Refused(f"there is nothing to confirm: {why}", remedy=remedy, code="nothing_to_confirm")
 
 
-def _conclude(session: Session, number: int | None, status: str, result: SmokeResult) -> None:
+def _conclude(
+    session: Session, number: int | None, status: str, result: SmokeResult, load_s: float | None
+) -> None:
     if number is not None and status != "found":
         verdict: Mapping[str, Any] = {
             "verdict": result.verdict,
             "reasons": list(result.reasons),
             "accept_len": result.accept_len,
             "verify_steps": result.verify_steps,
+            "ready_s": load_s,
             "why": "opsctl confirm",
         }
         try:
-            session.call("conclude", number=number, status="confirmed", verdict=verdict)
+            session.call(
+                "conclude", number=number, status="confirmed", verdict=verdict, load_seconds=load_s
+            )
         except OpsctlError as error:  # a full disk: it is proven all the same
             session.emit(Event("confirm", "warn", f"not recorded: {error.message}"))
     session.call("disarm_guard", well=True)

@@ -44,8 +44,8 @@ def verify(session: Session) -> Report:
     place = "no deploy is recorded" if generation is None else f"generation {number}"
     text = f"{place}, and every file is as it and the wheel's RECORD say"
     if faults:
-        text = f"{counted(len(faults), 'finding')}: {'; '.join(f.message for f in faults[:3])}"
-        text += " …" if len(faults) > 3 else ""
+        names = ", ".join(dict.fromkeys(f.name for f in faults))
+        text = f"{place}; {counted(len(faults), 'finding')}: {names}"
     return Report(
         command="verify",
         host=host,

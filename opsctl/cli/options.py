@@ -50,6 +50,10 @@ PatchSetOption = Annotated[
     str | None,
     typer.Option("--patch-set", help="Another set than the inventory's.", show_default=False),
 ]
+WithUnitOption = Annotated[
+    bool,
+    typer.Option("--with-unit", help="Bring the host's unit in line with the inventory, too."),
+]
 PatchesOption = Annotated[
     Path | None,
     typer.Option(

@@ -36,6 +36,7 @@ def deploy(
         typer.Option("--on-inconclusive", help="What to do when health stays unproved."),
     ] = "keep",
     adopt: opt.AdoptOption = False,
+    with_unit: opt.WithUnitOption = False,
     yes: opt.YesOption = False,
 ) -> Report:
     """Put a patch set on a host, restart, prove it, or return what was there."""
@@ -44,7 +45,7 @@ def deploy(
     chosen = chosen_options(budget, stall, why, lock_wait, on_inconclusive=on_inconclusive)
     folder = command.patches(patches)
     chosen = locking.settle(session, chosen)
-    made = commands.plan(session, folder, patch_set, adopt=adopt)
+    made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
@@ -58,15 +59,17 @@ def plan(
     patch_set: opt.PatchSetOption = None,
     patches: opt.PatchesOption = None,
     adopt: opt.AdoptOption = False,
+    with_unit: opt.WithUnitOption = False,
     stat: Annotated[bool, typer.Option("--stat", help="The files only, without the diff.")] = False,
 ) -> Report:
     """Show what deploy would do, as a diff, changing nothing."""
     from opsctl.rollout import commands
 
-    made = commands.plan(session, command.patches(patches), patch_set, adopt=adopt)
+    folder = command.patches(patches)
+    made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stdout)
-        sys.stdout.write("" if stat else made.diff)
+        sys.stdout.write("" if stat else made.diff + "".join(c.diff for c in made.unit))
     return commands.plan_report(session, made)
 
 
@@ -88,6 +91,9 @@ def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
     if made.adopted:
         lines.append(f"  adopted as found, changed by hand: {', '.join(made.adopted)}")
     lines += [f"  {c.path} (+{c.added} -{c.removed})" for c in made.changes]
+    lines += [f"  {c.path}" for c in made.unit_changes]
+    if made.unit and not made.with_unit:
+        lines.append("  the unit is not as the inventory has it (--with-unit brings it in line)")
     if not made.noop:
         loads = " ".join(duration(s) for s in made.facts["loads"][-3:])
         lines.append("  restart needed" + (f"; last loads took {loads}" if loads else ""))

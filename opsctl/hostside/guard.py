@@ -92,7 +92,7 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
     content = dict(
         given,
         site=site,
-        boot_id=probe.machine()["boot_id"],
+        boot_id=probe.boot_id(),
         armed=time.time(),
         deadline=time.monotonic() + given["within"],
     )

@@ -56,7 +56,7 @@ class Guardian:
         if terms is None:
             _notify("READY=1")
             return 0
-        rebooted = terms["boot_id"] != probe.machine()["boot_id"]
+        rebooted = terms["boot_id"] != probe.boot_id()
         if not rebooted:
             _notify("READY=1")
         while True:
@@ -129,7 +129,7 @@ class Guardian:
     def _install(terms: Record) -> Dict[str, Any]:
         site = terms["site"]
         found = installed.locate(site["python"], site["distribution"], site["package"])
-        return dict(found, python=site["python"])
+        return dict(found, python=site["python"], unit=site["unit"])
 
     # -- putting it right ----------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, exchange, guard, guardian, journal, probe, unit
+from . import audit, exchange, guard, guardian, journal, probe, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
 from .state import (
@@ -42,7 +42,7 @@ def _locked_state(site: Site) -> State:
 
 def _install(site: Site) -> Dict[str, Any]:
     found = installed.locate(site["python"], site["distribution"], site["package"])
-    return dict(found, python=site["python"])
+    return dict(found, python=site["python"], unit=site["unit"])
 
 
 def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
@@ -57,6 +57,7 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
     facts: Dict[str, Any] = {
         "host": probe.machine(),
         "unit": properties,
+        "unit_files": unitfiles.facts(site["unit"]),
         "port": probe.listener(site["listen"], site["port"], cgroup),
         "own_addresses": probe.own_addresses(site["port"], cgroup),
         "strays": probe.strays(site["python"], cgroup),

@@ -25,8 +25,13 @@ def machine() -> Dict[str, Any]:
         "python": "%d.%d.%d" % sys.version_info[:3],
         "uid": os.geteuid(),
         "systemd": version[1] if len(version) > 1 else None,
-        "boot_id": _text("/proc/sys/kernel/random/boot_id").strip(),
+        "boot_id": boot_id(),
     }
+
+
+def boot_id() -> str:
+    """The kernel's name for the time since the last boot."""
+    return _text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def disk_free(path: str) -> Dict[str, Any]:

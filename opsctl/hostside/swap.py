@@ -17,7 +17,7 @@ import stat
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from . import exchange
+from . import exchange, unitfiles
 from . import install as installed
 from .errors import HostFault
 from .state import Record, State, sync_folder, write_atomically
@@ -57,9 +57,10 @@ def stage(
 ) -> Record:
     """Record a new generation, with everything that it and its way back need.
 
-    `target` is {set, files, …}; `contents` maps sha256 to base64; `seen` is what the plan saw on
-    disk: another deploy or a hand in between is refused. `adopted` are those of `seen` that a
-    hand changed, which the record of what was found then names. Returns the new record.
+    `target` is {set, files, unit, …}; `contents` maps sha256 to base64; `seen` is what the plan
+    saw on disk: another deploy or a hand in between is refused. `adopted` are those of `seen`
+    that a hand changed, which the record of what was found then names. Without `unit` (path ->
+    sha256) the unit's files stay as the present generation has them. Returns the new record.
     """
     _refuse_editable(install)
     package_dir = install["package_dir"]
@@ -95,11 +96,13 @@ def stage(
             "mend the patch; `opsctl patches check` finds this without a host",
         )
     previous = state.current()
+    unit = previous.get("unit", {}) if previous else {}
     if previous is None or not _describes(previous, install, seen):
-        found: Record = {"set": found_set, "files": seen, "adopted": sorted(adopted)}
+        found: Record = {"set": found_set, "files": seen, "adopted": sorted(adopted), "unit": unit}
         previous = _record_found(state, install, found, str(target.get("who", "")))
     record = dict(
         target,
+        unit=unitfiles.record(state, install["unit"], target.get("unit", {}), unit),
         number=state.numbers()[-1] + 1,
         predecessor=previous["number"],
         created=time.time(),
@@ -185,19 +188,32 @@ def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Opt
         digest = wanted[path]
         if digest is not None:
             state.get(digest)
+    for digest in _unit_wanted(state, target).values():
+        if digest is not None:
+            state.get(digest)
+    return wanted
+
+
+def _unit_wanted(state: State, target: Record) -> unitfiles.Wanted:
+    wanted = unitfiles.wanted(state.current() or target, target)
+    for cut in _mixed(state.swap_under_way()):
+        wanted = {**unitfiles.wanted(state.generation(cut), target), **wanted}
     return wanted
 
 
 def differs(state: State, install: Dict[str, Any], number: int) -> bool:
     """Whether the disk is anything but generation `number`, a mixture included."""
     wanted = examine(state, install, number)
-    return state.swap_under_way() is not None or bool(_differing(install["package_dir"], wanted))
+    if state.swap_under_way() is not None or _differing(install["package_dir"], wanted):
+        return True
+    return bool(unitfiles.differing(_unit_wanted(state, state.generation(number))))
 
 
 def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     """Make the disk generation `number`. Running it again after a cut finishes the job."""
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
+    unit_wanted = _unit_wanted(state, state.generation(number))
     under_way = state.swap_under_way()
     current = state.current()
     if (
@@ -205,6 +221,7 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         and current["number"] == number
         and under_way is None
         and not _differing(package_dir, wanted)
+        and not unitfiles.differing(unit_wanted)
     ):
         # A full disk does not hinder this.
         return {"changed": [], "verified": len(wanted), "atomic": True}
@@ -223,10 +240,11 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         if changed is None:
             changed = _apply(state, package_dir, wanted)
         _verify(package_dir, wanted)
+    changed += unitfiles.apply(state, install["unit"], unit_wanted)
     state.set_current(number)
     os.unlink(state.path("swap"))
     sync_folder(state.root)
-    return {"changed": changed, "verified": len(wanted), "atomic": atomic}
+    return {"changed": changed, "verified": len(wanted) + len(unit_wanted), "atomic": atomic}
 
 
 def _apply_at_once(

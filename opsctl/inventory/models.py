@@ -76,6 +76,7 @@ def _ssh_name(text: str) -> str:
 # the ProxyCommand and the `Match exec` of a configuration.
 _SSH_FORBIDDEN = frozenset("'`\"$\\;&<>|(){}")
 
+DropInName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]*\.conf$")]
 AbsolutePath = Annotated[str, Field(pattern=r"^/"), AfterValidator(_one_line)]
 # Becomes the first word of the remote command, after `sudo -n` where the user is not root.
 Program = Annotated[str, AfterValidator(_no_option)]
@@ -177,6 +178,9 @@ class Launch(_Model):
     environment: dict[str, str] = Field(default_factory=dict)
     args: tuple[str, ...] = ()
     stop_timeout: Duration = 90.0
+    drop_ins: dict[DropInName, str] = Field(default_factory=dict)
+    # Whether a deploy brings the host's unit in line with all this, without --with-unit.
+    managed: bool = False
 
 
 class Service(_Model):

@@ -18,9 +18,18 @@ from opsctl.text import counted
 from opsctl.units.properties import Unit
 
 
-def plan(session: Session, patches: Path, name: str | None = None, *, adopt: bool = False) -> Plan:
+def plan(
+    session: Session,
+    patches: Path,
+    name: str | None = None,
+    *,
+    adopt: bool = False,
+    with_unit: bool = False,
+) -> Plan:
     """What a deploy would do. Raises what stands in its way."""
-    return make_plan(session, find_patchset(session, patches, name), adopt=adopt)
+    templates = resources.locate("unit-templates", beside=patches.parent)
+    patchset = find_patchset(session, patches, name)
+    return make_plan(session, patchset, adopt=adopt, templates=templates, with_unit=with_unit)
 
 
 def nothing_to_do(made: Plan) -> bool:
@@ -33,7 +42,8 @@ def nothing_to_do(made: Plan) -> bool:
 
 def plan_report(session: Session, made: Plan) -> Report:
     """A plan as a command's result."""
-    text = f"deploy would change {counted(len(made.changes), 'file')} and restart"
+    files = counted(len(made.changes) + len(made.unit_changes), "file")
+    text = f"deploy would change {files} and restart"
     if made.noop:
         text = "nothing to do: the host has this set"
     return plain_report(session, "plan", text, data={"plan": made.to_json()})

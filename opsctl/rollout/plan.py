@@ -11,7 +11,9 @@ from typing import Any
 
 from opsctl import patchset as ps
 from opsctl.errors import PatchError, Refused
+from opsctl.rollout import unitplan
 from opsctl.rollout.session import Session
+from opsctl.rollout.unitplan import UnitChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,18 @@ class Plan:
     target: Mapping[str, Any]
     contents: Mapping[str, str]
     adopted: tuple[str, ...] = ()  # files changed by hand, to be kept as what was found
+    unit: tuple[UnitChange, ...] = ()  # the unit's files that are not the inventory's
+    with_unit: bool = False  # whether the deploy makes them so
 
     @property
     def noop(self) -> bool:
-        """The host has exactly this set already."""
-        return not self.changes and not self.facts["swap"]
+        """The host has exactly this set already, and the unit if that is wanted."""
+        return not self.changes and not self.unit_changes and not self.facts["swap"]
+
+    @property
+    def unit_changes(self) -> tuple[UnitChange, ...]:
+        """What the deploy changes of the unit's files."""
+        return self.unit if self.with_unit else ()
 
     @property
     def diff(self) -> str:
@@ -61,6 +70,10 @@ class Plan:
                 for change in self.changes
             ],
             "diff": self.diff,
+            "unit": {
+                "applies": self.with_unit,
+                "files": [change.to_json() for change in self.unit],
+            },
             "last_loads_s": self.facts["loads"],
         }
 
@@ -117,10 +130,19 @@ def changed_files(facts: Mapping[str, Any]) -> list[str]:
     )
 
 
-def make_plan(session: Session, patchset: ps.PatchSet, *, adopt: bool = False) -> Plan:
+def make_plan(
+    session: Session,
+    patchset: ps.PatchSet,
+    *,
+    adopt: bool = False,
+    templates: Path | None = None,
+    with_unit: bool = False,
+) -> Plan:
     """Read the host once, rebuild the pristine files, apply the set in memory.
 
-    `adopt` takes files that were changed by hand as what is to be returned to.
+    `adopt` takes files that were changed by hand as what is to be returned to. With `templates`
+    the unit's files are compared as well, and are part of the deploy if `with_unit` or the
+    inventory says so.
 
     Raises:
         Refused: the version is another, a file was changed by hand, or a needed content is lost.
@@ -156,9 +178,16 @@ def make_plan(session: Session, patchset: ps.PatchSet, *, adopt: bool = False) -
         for path in sorted(current)
         if current[path] != wanted[path]
     )
+    unit = unitplan.compare(session.service, facts, templates) if templates else ()
+    with_unit = bool(unit) and (with_unit or session.service.launch.managed)
+    unit_files = {c.path: _hash(c.after) for c in unit} if with_unit else {}
     contents = {
         ps.sha256(data): base64.b64encode(data).decode("ascii")
-        for data in [*wanted.values(), *pristine.values()]
+        for data in [
+            *wanted.values(),
+            *pristine.values(),
+            *(change.after for change in unit if with_unit),
+        ]
         if data is not None
     }
     return Plan(
@@ -173,6 +202,7 @@ def make_plan(session: Session, patchset: ps.PatchSet, *, adopt: bool = False) -
         },
         target={
             "set": {**describe(patchset), "patches": [p.name for p in patchset.patches]},
+            "unit": unit_files,
             "files": {
                 path: {"sha256": _hash(after[path]), "pristine_sha256": _hash(pristine[path])}
                 for path in patchset.paths
@@ -180,6 +210,8 @@ def make_plan(session: Session, patchset: ps.PatchSet, *, adopt: bool = False) -
         },
         contents={str(digest): text for digest, text in contents.items()},
         adopted=tuple(drifted),
+        unit=unit,
+        with_unit=with_unit,
     )
 
 

@@ -13,7 +13,8 @@ from opsctl.errors import LockHeld, OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor, guard_text, guarding
+from opsctl.rollout import doctor, guard_text, guarding, unitplan
+from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
@@ -44,6 +45,8 @@ def preflight(run: Run) -> str:
     findings = doctor.examine(facts, run.session.service, patchset)
     ignored = _IGNORED.get(run.command, frozenset())
     # The lock is the next step's, which tells a held one by its own exit status.
+    if run.plan is not None and _replaces_arguments(run.plan):
+        ignored = ignored | {"arguments"}
     faults = [f for f in findings if f.status == "fail" and f.name not in ignored | {"lock"}]
     if faults:
         raise Refused(
@@ -58,6 +61,21 @@ def preflight(run: Run) -> str:
     generation = facts["generation"]
     run.origin = generation["number"] if generation else None
     return f"{run.session.service.unit} is {run.unit_before.state}"
+
+
+def _replaces_arguments(plan: Plan) -> bool:
+    """Whether the deploy writes another command line; that one must be what the set needs."""
+    given = unitplan.arguments(plan.unit_changes)
+    if given is None:
+        return False
+    unmet = plan.patchset.needs.unmet(given)
+    if unmet:
+        raise Refused(
+            f"{plan.patchset.label} needs of the unit's command line: {', '.join(unmet)}",
+            remedy="add them to launch.args in the inventory",
+            code="preflight_arguments",
+        )
+    return True
 
 
 def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
@@ -92,7 +110,9 @@ def lock(run: Run) -> str:
 def stage(run: Run) -> str:
     plan = run.plan
     assert plan is not None
-    argv = run.unit_before.argv if run.unit_before is not None else ()
+    argv = unitplan.arguments(plan.unit_changes) or []
+    if not argv and run.unit_before is not None:
+        argv = list(run.unit_before.argv)
     target = {
         **plan.target,
         "who": whoami(),
@@ -110,7 +130,8 @@ def stage(run: Run) -> str:
     )
     run.target = int(record["number"])
     run.origin = int(record["predecessor"])
-    return f"{counted(len(plan.changes), 'file')} as generation {run.target}"
+    files = counted(len(plan.changes) + len(plan.unit_changes), "file")
+    return f"{files} as generation {run.target}"
 
 
 def guard(run: Run) -> str:

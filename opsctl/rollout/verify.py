@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opsctl import errors
 from opsctl.errors import Refused
+from opsctl.patchset import sha256
 from opsctl.report import Reason, Report
 from opsctl.rollout import guard_text
 from opsctl.rollout.commands import rollback_target
@@ -34,6 +36,7 @@ def verify(session: Session) -> Report:
         *_records(facts, records),
         *_files(facts, install, host),
         *_package(facts, install),
+        *_unit_files(facts, host),
         *_half_done(facts, install, records, host),
         *_way_back(session, facts, records),
         *_guard(facts, host),
@@ -141,6 +144,23 @@ def _package(facts: Mapping[str, Any], install: Mapping[str, Any]) -> Iterator[F
             yield Finding(kind, "fail", f"{_some(odd)}: each {text}", remedy)
         else:
             yield from (Finding(kind, "fail", f"{path} {text}", remedy) for path in odd)
+
+
+def _unit_files(facts: Mapping[str, Any], host: str) -> Iterator[Finding]:
+    """The unit's own files, where the generation has them."""
+    generation = facts["generation"]
+    recorded = generation.get("unit") or {} if generation else {}
+    there = (facts.get("unit_files") or {}).get("files", {})
+    for path, file in sorted(recorded.items()):
+        now = sha256(base64.b64decode(there[path])) if path in there else None
+        if now != file["sha256"]:
+            yield Finding(
+                "unit_file",
+                "fail",
+                f"{path} is not generation {generation['number']}'s",
+                f"opsctl rollback {host} {generation['number']} puts it back; "
+                f"opsctl plan {host} shows how it differs from the inventory",
+            )
 
 
 def _half_done(

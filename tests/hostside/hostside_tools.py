@@ -71,7 +71,7 @@ class Environment:
     def install(self) -> dict[str, Any]:
         if self._install is None:  # starting Python is most of what these tests take
             self._install = installed.locate(str(self.python), DISTRIBUTION, PACKAGE)
-        return dict(self._install, python=str(self.python))
+        return dict(self._install, python=str(self.python), unit="serve.service")
 
     @property
     def site(self) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import yaml
 
 from opsctl import lab, patchset, resources
 
-LAB = os.environ.get("OPSCTL_TEST_LAB", "opsctl-it")  # two runs at a time want two labs
+# Two runs on one machine need two labs.
+LAB = os.environ.get("OPSCTL_TEST_LAB", "opsctl-it")
 UNIT = "sglang-k26-ddtree.service"
 PACKAGE = "/opt/sglang/lib/python3.11/site-packages/sglang"
 STATE = "/var/lib/opsctl/sglang-k26-ddtree"

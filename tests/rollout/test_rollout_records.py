@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -169,6 +171,16 @@ def test_a_finding_is_named_with_its_remedy(changes: dict[str, Any], expected: l
     assert codes(report) == expected
     assert (report.exit_code, report.verdict) == (3, "fail")
     assert all(reason.remedy for reason in report.reasons)
+
+
+def test_a_units_file_is_compared_where_the_generation_has_it() -> None:
+    path = "/etc/systemd/system/serve.service"
+    one = {**ONE, "unit": {path: {"sha256": hashlib.sha256(b"[Unit]").hexdigest()}}}
+    text = base64.b64encode(b"[Unit]").decode()
+    same = {"unit_files": {"folder": "/etc/systemd/system", "files": {path: text}}}
+    assert codes(check(same, records=[FOUND, one])) == []
+    gone = {"unit_files": {"folder": "/etc/systemd/system", "files": {}}}
+    assert codes(check(gone, records=[FOUND, one])) == ["unit_file"]
 
 
 def test_while_somebody_is_at_work_nothing_is_left_over() -> None:

@@ -1,0 +1,346 @@
+"""The guard's decisions, with a scripted systemctl; the lab's tests have the real one."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostside_tools import Environment, put_tool
+
+from opsctl.errors import Refused
+from opsctl.hostside import guard, guardian, probe
+from opsctl.hostside.errors import HostFault
+from opsctl.hostside.guardian import Guardian
+from opsctl.hostside.state import Lock, lock_holder
+from opsctl.transport import local
+from opsctl.transport.bundle import guard_program
+
+pytest_plugins = ["hostside_fixtures"]
+
+NEW = b"VALUE = 'fixed'\n"
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+class Host:
+    """A host whose last deploy put generation 1 over what was found; its unit is a file."""
+
+    def __init__(self, env: Environment, port: int) -> None:
+        self.env = env
+        self.new = env.deploy({"a.py": NEW})
+        self.site = env.site | {"port": port}
+        self.said: list[str] = []
+        put_tool(
+            env.root / "bin",
+            "systemctl",
+            f"""\
+case "$1 $2" in
+  show*) cat {env.root}/unit ;;
+  stop*) printf 'ActiveState=inactive\\nInvocationID=\\n' > {env.root}/unit ;;
+  "--no-block start") printf 'ActiveState=active\\nSubState=running\\nInvocationID=i2\\n' \
+    > {env.root}/unit ;;
+esac
+echo "$@" >> {env.root}/told
+""",
+        )
+        self.unit("inactive")
+
+    def unit(self, state: str, **properties: str) -> None:
+        shown = {"ActiveState": state, "SubState": "running", "InvocationID": "i1", **properties}
+        text = "".join(f"{key}={value}\n" for key, value in shown.items())
+        (self.env.root / "unit").write_text(text)
+
+    def arm(self, **changes: Any) -> None:
+        terms = {
+            "site": self.site,
+            "boot_id": probe.boot_id(),
+            "armed": time.time(),
+            "deadline": time.monotonic() + 60,
+            "to": 0,
+            "target": self.new,
+            "serving": True,
+            "budget": 5.0,
+            "token": "t",
+            "who": "ann@laptop",
+            "command": "deploy",
+        }
+        path = Path(self.env.state.path(guard.TERMS))
+        path.write_text(json.dumps(terms | changes))
+
+    def guard(self) -> int:
+        return Guardian(self.env.state.root, self.said.append).run()
+
+    @property
+    def report(self) -> dict[str, Any]:
+        found = guard.report(self.env.state)
+        assert found is not None
+        return found
+
+    @property
+    def told(self) -> list[str]:
+        lines = (self.env.root / "told").read_text().splitlines()
+        return [line for line in lines if not line.startswith("show")]
+
+    def restored(self) -> bool:
+        current = self.env.state.current()
+        assert current is not None
+        found = (self.env.package_dir / "a.py").read_bytes()
+        assert (current["number"] == 0) == (found != NEW), "state and disk agree"
+        return bool(current["number"] == 0)
+
+
+@pytest.fixture
+def host(env: Environment, tools: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Host:
+    for name in ("_POLL", "_RETRY", "_GRACE"):
+        monkeypatch.setattr(guardian, name, 0.02)
+    return Host(env, port)
+
+
+def assert_settled(host: Host) -> None:
+    assert guard.terms(host.env.state) is None
+    assert lock_holder(host.env.state) is None
+    assert host.env.state.swap_under_way() is None
+
+
+def test_a_stopped_service_is_put_right_at_once(host: Host) -> None:
+    host.arm()
+    assert host.guard() == 0
+    assert host.restored()
+    assert_settled(host)
+    assert host.told[-1] == "--no-block start -- serve.service"
+    assert host.report["healthy"] is True
+    assert (host.report["from"], host.report["to"], host.report["token"]) == (host.new, 0, "t")
+    assert "lost" in host.report["why"]
+
+
+def test_the_lost_generation_says_so(host: Host) -> None:
+    record = host.env.state.generation(host.new)
+    host.env.state.save(dict(record, status="staged"))
+    host.arm()
+    host.guard()
+    record = host.env.state.generation(host.new)
+    assert (record["status"], record["verdict"]["code"]) == ("rolled_back", "guard")
+
+
+def test_a_half_swapped_package_is_made_whole(host: Host) -> None:
+    marker = {"from": 0, "to": host.new, "mixed": [host.new]}
+    Path(host.env.state.path("swap")).write_text(json.dumps(marker))
+    host.arm()
+    host.guard()
+    assert host.restored()
+    assert_settled(host)
+
+
+def test_a_client_that_lives_keeps_the_guard_waiting(host: Host) -> None:
+    host.arm()
+    thread = threading.Thread(target=host.guard)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann@laptop", why="", token="t")
+        thread.start()
+        time.sleep(0.5)
+        assert not host.restored()
+        assert guard.terms(host.env.state) is not None
+    thread.join(20)
+    assert host.restored()
+    assert host.report["why"] == "its client was lost"
+
+
+def test_a_client_that_ends_well_disarms_it(host: Host) -> None:
+    host.arm()
+    thread = threading.Thread(target=host.guard)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann@laptop", why="", token="t")
+        thread.start()
+        remote.call("disarm_guard", site=host.site)
+        thread.join(20)
+        assert not thread.is_alive()
+    assert not host.restored()
+    assert guard.report(host.env.state) is None
+
+
+def test_a_hung_client_is_ended_at_the_deadline(host: Host) -> None:
+    host.arm(deadline=time.monotonic() + 0.5)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann@laptop", why="", token="t")
+        assert host.guard() == 0
+    assert host.restored()
+    assert "no sign of life" in host.report["why"]
+
+
+def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
+    began = time.monotonic()
+    host.unit("active", ActiveEnterTimestampMonotonic=str(int(began * 1e6)), NRestarts="0")
+    host.arm(budget=1.5)
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    time.sleep(0.8)
+    assert not host.restored()
+    lock = Lock()
+    lock.take(host.env.state, {"who": "bob", "why": "to confirm"})  # another client may come back
+    lock.release()
+    thread.join(20)
+    assert time.monotonic() - began > 1.5
+    assert host.restored()
+
+
+def test_a_load_that_died_is_not_waited_for(host: Host) -> None:
+    began = time.monotonic()
+    now = str(int(began * 1e6))
+    host.unit("active", ActiveEnterTimestampMonotonic=now, NRestarts="1")
+    host.arm(budget=60.0)
+    host.guard()
+    assert host.restored()
+    assert time.monotonic() - began < 20
+
+
+def test_what_was_confirmed_stays(host: Host) -> None:
+    """The client died between its last word and disarming the guard."""
+    record = host.env.state.generation(host.new)
+    host.env.state.save(dict(record, status="confirmed"))
+    host.arm()
+    assert host.guard() == 0
+    assert not host.restored()
+    assert_settled(host)
+    assert guard.report(host.env.state) is None
+
+
+def test_after_a_reboot_the_files_are_back_before_the_service_starts(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(guardian, "_notify", lambda text: seen.append(host.restored()))
+    host.arm(boot_id="another", deadline=0.0)
+    assert host.guard() == 0
+    assert seen[0] is True, "ready, which lets the service start, only when the files are whole"
+    assert host.report["why"] == "the host rebooted"
+    assert host.report["healthy"] is True
+
+
+def test_a_service_that_was_down_stays_down(host: Host) -> None:
+    host.arm(serving=False)
+    host.guard()
+    assert host.restored()
+    assert not any("start" in line for line in host.told)
+    assert host.report["healthy"] is None
+
+
+def test_a_restart_is_finished(host: Host) -> None:
+    host.arm(to=None, target=None, command="restart")
+    host.guard()
+    assert not host.restored(), "a restart changes no file"
+    assert host.told == ["reset-failed -- serve.service", "--no-block start -- serve.service"]
+    assert host.report["healthy"] is True
+
+
+def test_what_stands_in_the_way_is_tried_again(host: Host) -> None:
+    """The content of the old generation cannot be read, until somebody mends that."""
+    record = host.env.state.generation(0)
+    digest = record["files"]["a.py"]["sha256"]
+    path = Path(host.env.state.path("objects", digest))
+    content = path.read_bytes()
+    path.unlink()
+    host.arm()
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while guard.report(host.env.state) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert "missing" in host.report["error"]
+    assert "seconds" not in host.report, "not done"
+    assert guard.terms(host.env.state) is not None
+    path.write_bytes(content)
+    thread.join(20)
+    assert host.restored()
+    assert host.report["error"] == ""
+
+
+def test_a_service_that_does_not_come_up_is_reported(host: Host) -> None:
+    put_tool(host.env.root / "bin", "systemctl", f"cat {host.env.root}/unit\n")
+    host.unit("failed")
+    host.arm(budget=1.0)
+    host.guard()
+    assert host.report["healthy"] is False
+
+
+# -- arming ----------------------------------------------------------------------------------
+
+GIVEN = {"to": 0, "target": 1, "serving": True, "budget": 5.0, "within": 60.0, "token": "t"}
+
+
+def test_arming_installs_what_it_needs_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    for _ in range(2):
+        guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    name = "opsctl-guard-serve.service"
+    assert host.told == [
+        *("daemon-reload", f"-q enable -- {name}"),
+        *(f"restart -- {name}", f"restart -- {name}"),
+    ]
+    text = (folder / name).read_text()
+    assert "Before=serve.service" in text
+    assert f"ConditionPathExists={host.env.state.root}/guard.json" in text
+    terms = guard.terms(host.env.state)
+    assert terms is not None
+    assert terms["deadline"] == pytest.approx(time.monotonic() + 60, abs=10)
+    for private in (guard.TERMS, guard.PROGRAM):
+        assert Path(host.env.state.path(private)).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_guard_that_does_not_start_is_no_guard(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    put_tool(host.env.root / "bin", "systemctl", 'case "$1" in restart) echo no >&2; exit 1;; esac')
+    with pytest.raises(HostFault) as caught:
+        guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert caught.value.code == "guard_failed"
+    assert guard.terms(host.env.state) is None
+
+
+def test_it_needs_the_lock(host: Host) -> None:
+    with local() as remote, pytest.raises(Refused) as caught:
+        remote.call("arm_guard", site=host.site, given=GIVEN, program="")
+    assert caught.value.code == "lock_not_held"
+
+
+def test_silence_ends_a_host_program_that_was_promised_life(host: Host) -> None:
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann", why="", token="t")
+        remote.keep_alive(every=3600, patience=0.3)
+        deadline = time.monotonic() + 10
+        while lock_holder(host.env.state) is not None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert lock_holder(host.env.state) is None
+
+
+def test_a_client_that_speaks_is_kept(host: Host) -> None:
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann", why="", token="t")
+        remote.keep_alive(every=0.1, patience=1.5)
+        time.sleep(3.0)
+        assert lock_holder(host.env.state) is not None

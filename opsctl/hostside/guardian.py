@@ -240,13 +240,21 @@ def _stop(unit: str) -> None:
 
 
 def _start(unit: str) -> None:
-    state = units.show(unit).get("ActiveState")
-    if state not in ("active", "activating", "reloading"):
-        units.control(unit, "start")
-        deadline = time.monotonic() + 10
-        # queued with --no-block; its InvocationID is new once the job runs
-        while units.show(unit).get("ActiveState") == "inactive" and time.monotonic() < deadline:
-            time.sleep(0.1)
+    before = units.show(unit)
+    if before.get("ActiveState") in ("active", "activating", "reloading"):
+        return
+    units.control(unit, "start")
+    deadline = time.monotonic() + 10
+    # queued with --no-block; its InvocationID is new once the job runs, which is after the end
+    # of a stop that the lost client had begun
+    while time.monotonic() < deadline:
+        shown = units.show(unit)
+        state = shown.get("ActiveState")
+        if state == "deactivating":
+            deadline = time.monotonic() + 10  # TimeoutStopSec bounds that
+        elif state != "inactive" and shown.get("InvocationID") != before.get("InvocationID"):
+            return
+        time.sleep(0.1)
 
 
 def _answers(listen: str, port: int) -> bool:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from opsctl.errors import Unreachable
 from opsctl.events import Emit, Event
 from opsctl.journal import Entry
 from opsctl.readiness.machine import Failed, Readiness
@@ -16,6 +17,8 @@ from opsctl.units.properties import Unit
 STEP = "wait"
 _TICK = 0.25
 _SAY_EVERY = 1.0
+# The host speaks each second, and none of its calls to systemd takes longer than this.
+_SILENCE = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,11 @@ def wait_ready(
     said = 0.0
     label = ""
     asked = 0.0
+    heard = time.monotonic()
     while True:
         item = watch.get(_TICK)
         now = time.monotonic()
+        heard = _still_heard(item, heard, now)
         _feed(machine, item, now)
         machine.tick(now)
         if machine.failed is not None:
@@ -70,9 +75,10 @@ def wait_ready(
 def wait_down(watch: Subscription, timeout: float, emit: Emit) -> Unit | None:
     """Until the unit is stopped; None when it is not within `timeout` seconds."""
     started = time.monotonic()
-    said = started
+    said = heard = started
     while (now := time.monotonic()) - started < timeout:
         item = watch.get(_TICK)
+        heard = _still_heard(item, heard, now)
         if item and "unit" in item:
             unit = Unit.from_show(item["unit"])
             if unit.down:
@@ -82,6 +88,23 @@ def wait_down(watch: Subscription, timeout: float, emit: Emit) -> Unit | None:
                 elapsed = now - started
                 emit(Event("stop", "progress", f"{unit.state} for {elapsed:.0f} s", {}))
     return None
+
+
+def _still_heard(item: Any, heard: float, now: float) -> float:
+    """When the host was last heard; it speaks each second, unless the connection is half open.
+
+    Raises:
+        Unreachable: it has been silent for too long.
+    """
+    if item is not None:
+        return now
+    if now - heard > _SILENCE:
+        raise Unreachable(
+            f"no word from the host for {now - heard:.0f} s",
+            remedy="look at the host and the network, then run `opsctl status`",
+            code="host_silent",
+        )
+    return heard
 
 
 def _feed(machine: Readiness, item: Any, now: float) -> None:

@@ -106,7 +106,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
     try:
-        acted = _reach_again(run)
+        acted = run.guard_report or _reach_again(run)
         if acted is not None:
             return _guard_restored(run, acted)
         if run.guarded:

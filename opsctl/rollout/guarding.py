@@ -87,7 +87,9 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
                 told = True
                 run.session.emit(Event("guard", "info", "the guard on the host is at work"))
             time.sleep(2)
+    run.session.keep_alive()
     report: Mapping[str, Any] | None = run.session.guard()["report"]
     if report is None or report["token"] != run.session.token or "seconds" not in report:
         return None
+    run.guard_report = report
     return report

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opsctl.errors import LockHeld, OpsctlError, Refused
+from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
@@ -192,8 +192,14 @@ def wait(run: Run) -> str:
         started=run.started,
         history=list(run.facts.get("loads", ())),
     )
-    with run.session.client() as client:
-        outcome = wait_ready(machine, run.watch, client, run.session.emit)
+    while True:
+        try:
+            assert run.watch is not None
+            with run.session.client() as client:
+                outcome = wait_ready(machine, run.watch, client, run.session.emit)
+            break
+        except Unreachable as error:
+            _go_on(run, error)
     run.close_watch()
     if isinstance(outcome, Failed):
         raise _load_failed(run, machine, outcome)
@@ -206,6 +212,25 @@ def wait(run: Run) -> str:
             remedy="correct model.served_name in the inventory, or the unit's arguments",
         )
     return f"in {outcome.ready_s:.1f} s, noticed {outcome.lag_s:.2f} s after it said so"
+
+
+def _go_on(run: Run, lost: Unreachable) -> None:
+    """The connection was lost in mid-load: the load goes on without it, and so does this wait.
+
+    Raises:
+        StepFailed: the guard has ended the rollout meanwhile.
+        OpsctlError: the host cannot be reached again, or the lock not be had.
+    """
+    if not run.guarded:
+        raise lost
+    run.session.emit(Event("reconnect", "start", lost.message))
+    run.close_watch()
+    run.session.reconnect()
+    report = guarding.take_over(run)
+    if report is not None:
+        raise StepFailed("guard_acted", guard_text.describe(report))
+    run.open_watch(ignore=run.previous_invocation)
+    run.session.emit(Event("reconnect", "ok"))
 
 
 def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:

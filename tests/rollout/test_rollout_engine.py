@@ -50,6 +50,9 @@ class FakeSession:
     def lock(self, why: str) -> None:
         self.call("lock", why=why)
 
+    def keep_alive(self) -> None:
+        pass
+
     def guard(self) -> dict[str, Any]:
         return {"terms": None, "report": self.guard_report}
 
@@ -275,3 +278,28 @@ def test_a_host_that_stays_away_cannot_be_restored(script: Script) -> None:
     script.faults["wait"] = [lose]
     script.session.can_reconnect = False
     assert script.execute().exit_code == errors.EXIT_NOT_RESTORED
+
+
+def test_what_the_guard_did_meanwhile_is_the_end(script: Script) -> None:
+    """The connection was lost with the service stopped; the guard did not wait for this side."""
+
+    def lose() -> None:
+        script.session.lost = True
+        script.run.guarded = True
+        raise Unreachable("the connection to the host was lost")
+
+    script.faults["swap"] = [lose]
+    script.session.guard_report = {
+        "token": "t",
+        "at": 0.0,
+        "why": "its client was lost",
+        "who": "ann",
+        "command": "deploy",
+        "to": 3,
+        "serving": True,
+        "healthy": True,
+        "seconds": 12.0,
+    }
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (10, 3)
+    assert script.done == FORWARD[: FORWARD.index("swap 4") + 1], "nothing is done twice"

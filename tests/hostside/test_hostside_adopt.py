@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +13,9 @@ from hostside_tools import WHEEL, Environment, sha256
 
 from opsctl import patchset as ps
 from opsctl.errors import Refused
+from opsctl.hostside.state import client_address
 from opsctl.inventory import Host, Service, Ssh
+from opsctl.journal import redact
 from opsctl.rollout.plan import Plan, make_plan
 from opsctl.rollout.session import Connect, Session
 from opsctl.transport import local
@@ -222,3 +226,24 @@ def test_what_a_killed_swap_leaves_is_found(env: Environment, session: Session) 
     install = session.inspect(audit=True)["install"]
     assert install["leftovers"] == [str(copy)]
     assert install["audit"]["extra"] == [".opsctl-x7"]
+
+
+def test_where_a_client_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sudo drops SSH_CONNECTION; the process that started it has it still."""
+    code = (
+        "import os, subprocess, sys\n"
+        "e = dict(os.environ); e.pop('SSH_CONNECTION')\n"
+        "c = 'from opsctl.hostside.state import client_address as a; print(a())'\n"
+        "sys.exit(subprocess.call([sys.executable, '-c', c], env=e))\n"
+    )
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 50022 10.0.0.1 22")
+    assert client_address() == "10.0.0.9"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "10.0.0.9\n"
+
+
+def test_a_recorded_command_line_has_no_key() -> None:
+    argv = ("/x", "--api-key", "sk-1", "--admin-api-key=sk-2", "--port", "1")
+    assert redact(" ".join(argv)).split() == [
+        *("/x", "--api-key", "[redacted]", "--admin-api-key=[redacted]", "--port", "1")
+    ]

@@ -214,6 +214,13 @@ def test_what_cannot_be_looked_at_is_refused() -> None:
         check({"install": {"fault": fault}})
 
 
+def test_status_names_a_rollout_whose_end_is_to_come() -> None:
+    lost = observe._pending(facts({"guard.terms": TERMS}))
+    assert "the deploy of ann@laptop was lost" in lost[0]
+    assert observe._pending(facts({"guard.terms": TERMS, "lock": HOLDER})) == []
+    assert observe._pending(facts()) == []
+
+
 # -- confirm ---------------------------------------------------------------------------------
 
 STAGED = generation(1, "staged", 0)

@@ -24,6 +24,7 @@ from opsctl.events import Event
 
 if TYPE_CHECKING:
     from opsctl.report import EventRecord, Report
+    from opsctl.rollout.run import Options
 
 EXIT_BUG = 1
 
@@ -83,11 +84,56 @@ class Command:
         return resources.locate("patches", beside=book.resolve().parent)
 
 
-def on_host(function: Callable[..., Report | None]) -> Callable[..., None]:
+def ask(question: str, *, yes: bool) -> None:
+    """Go on only if the operator says so.
+
+    Raises:
+        UsageError: nobody is there to ask.
+        Refused: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise errors.UsageError(
+            "this changes the host, and nobody is there to ask", remedy="give --yes"
+        )
+    if not typer.confirm(question, err=True):
+        raise errors.Refused("not applied, as you said", code="declined")
+
+
+def chosen_options(
+    budget: str | None = None,
+    stall: str | None = None,
+    why: str = "",
+    lock_wait: str | None = None,
+    **others: Any,
+) -> Options:
+    """A rollout's options from the command line's.
+
+    Raises:
+        UsageError: one is no duration.
+    """
+    from opsctl.inventory import parse_duration
+    from opsctl.rollout.run import Options
+
+    seconds: dict[str, Any] = {}
+    given = {"budget": budget, "stall": stall, "lock_wait": lock_wait}
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-")
+        try:
+            if value is not None:
+                seconds[name] = parse_duration(value)
+        except ValueError as error:
+            raise errors.UsageError(f"{option}: {error}", remedy=f"such as {option} 15m") from None
+    return Options(why=why, **seconds, **others)
+
+
+def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[..., None]:
     """A command about one service: adds HOST, --host, --service and --json to its parameters.
 
     `function` is called with the `Command`, the session (which connects at its first use) and
-    its own parameters; its report is printed, and its exit status is the process's.
+    its own parameters; its report is printed, and its exit status is the process's. `name` is
+    for a command of a group, such as `lock show`.
     """
     # `Report` is for type checkers only where a command module saves its import.
     hints = get_type_hints(function, localns={"Report": object}, include_extras=True)
@@ -114,7 +160,7 @@ def on_host(function: Callable[..., Report | None]) -> Callable[..., None]:
         json: bool,
         **own_values: Any,
     ) -> None:
-        command = Command(function.__name__, context.obj, json=json)
+        command = Command(name or function.__name__, context.obj, json=json)
 
         def work() -> Report | None:
             if host and host_option and host != host_option:

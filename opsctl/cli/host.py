@@ -147,6 +147,7 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
         ("http", data["http"]),
         *([("last incident", data["incident"]["text"])] if data["incident"] else []),
         ("lock", f"{lock['who']}: {lock['why']}" if lock else "free"),
+        *([("guard", "armed")] if data["guard"]["terms"] else []),
         ("last loads", " ".join(duration(s) for s in data["last_loads_s"]) or "none recorded"),
         *[
             (

@@ -34,6 +34,18 @@ StallOption = Annotated[
 WhyOption = Annotated[
     str, typer.Option("--why", help="The reason, for the lock and the record.", show_default=False)
 ]
+LockWaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lock-wait",
+        help="How long to wait while another rollout or the guard is at work, such as 20m.",
+        show_default=False,
+    ),
+]
+AdoptOption = Annotated[
+    bool,
+    typer.Option("--adopt", help="Record files changed by hand as they are, to be rolled back to."),
+]
 PatchSetOption = Annotated[
     str | None,
     typer.Option("--patch-set", help="Another set than the inventory's.", show_default=False),

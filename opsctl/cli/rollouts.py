@@ -9,41 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from opsctl.cli import options as opt
-from opsctl.cli.context import Command, on_host
-from opsctl.errors import Refused, UsageError
+from opsctl.cli.context import Command, ask, chosen_options, on_host
 
 if TYPE_CHECKING:
     from opsctl.report import Report
     from opsctl.rollout.plan import Plan
-    from opsctl.rollout.run import Options
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
-    for function in (deploy, plan, restart, rollback, wait, smoke):
+    for function in (deploy, plan, restart, rollback, confirm, wait, smoke):
         app.command()(on_host(function))
-
-
-def _options(budget: str | None, stall: str | None, why: str = "", **others: Any) -> Options:
-    from opsctl.inventory import parse_duration
-    from opsctl.rollout.run import Options
-
-    seconds: dict[str, float | None] = {}
-    for name, value in (("--budget", budget), ("--stall", stall)):
-        try:
-            seconds[name] = None if value is None else parse_duration(value)
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}", remedy=f"such as {name} 15m") from None
-    return Options(budget=seconds["--budget"], stall=seconds["--stall"], why=why, **others)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("this changes the host, and nobody is there to ask", remedy="give --yes")
-    if not typer.confirm(question, err=True):
-        raise Refused("not applied, as you said", code="declined")
 
 
 def deploy(
@@ -54,23 +30,26 @@ def deploy(
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,
     why: opt.WhyOption = "",
+    lock_wait: opt.LockWaitOption = None,
     on_inconclusive: Annotated[
         Literal["keep", "restore"],
         typer.Option("--on-inconclusive", help="What to do when health stays unproved."),
     ] = "keep",
+    adopt: opt.AdoptOption = False,
     with_unit: opt.WithUnitOption = False,
     yes: opt.YesOption = False,
 ) -> Report:
     """Put a patch set on a host, restart, prove it, or return what was there."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import commands, locking
 
-    chosen = _options(budget, stall, why, on_inconclusive=on_inconclusive)
+    chosen = chosen_options(budget, stall, why, lock_wait, on_inconclusive=on_inconclusive)
     folder = command.patches(patches)
-    made = commands.plan(session, folder, patch_set, with_unit=with_unit)
+    chosen = locking.settle(session, chosen)
+    made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
-        _confirm("Apply?", yes=yes)
+        ask("Apply?", yes=yes)
     return commands.deploy(session, folder, made, chosen)
 
 
@@ -79,13 +58,15 @@ def plan(
     session: Any,
     patch_set: opt.PatchSetOption = None,
     patches: opt.PatchesOption = None,
+    adopt: opt.AdoptOption = False,
     with_unit: opt.WithUnitOption = False,
     stat: Annotated[bool, typer.Option("--stat", help="The files only, without the diff.")] = False,
 ) -> Report:
     """Show what deploy would do, as a diff, changing nothing."""
     from opsctl.rollout import commands
 
-    made = commands.plan(session, command.patches(patches), patch_set, with_unit=with_unit)
+    folder = command.patches(patches)
+    made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
         _describe(made, session.host.name, session.service.name, sys.stdout)
         sys.stdout.write("" if stat else made.diff + "".join(c.diff for c in made.unit))
@@ -107,6 +88,8 @@ def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
     if made.new_patches:
         count = f"{len(made.new_patches)} of {len(made.patchset.patches)}"
         lines.append(f"  {count} patches new: {names}")
+    if made.adopted:
+        lines.append(f"  adopted as found, changed by hand: {', '.join(made.adopted)}")
     lines += [f"  {c.path} (+{c.added} -{c.removed})" for c in made.changes]
     lines += [f"  {c.path}" for c in made.unit_changes]
     if made.unit and not made.with_unit:
@@ -124,13 +107,14 @@ def restart(
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,
     why: opt.WhyOption = "",
+    lock_wait: opt.LockWaitOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
     """Restart the unit, wait for the load under its budget, and prove it."""
     from opsctl.rollout import commands
 
-    chosen = _options(budget, stall, why)
-    _confirm(f"Restart {session.service.unit} on {session.host.name}?", yes=yes)
+    chosen = chosen_options(budget, stall, why, lock_wait)
+    ask(f"Restart {session.service.unit} on {session.host.name}?", yes=yes)
     return commands.restart(session, command.patches(), chosen)
 
 
@@ -146,14 +130,29 @@ def rollback(
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,
     why: opt.WhyOption = "",
+    lock_wait: opt.LockWaitOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
     """Return to a recorded generation and prove that it serves."""
     from opsctl.rollout import commands
 
-    chosen = _options(budget, stall, why, generation=generation)
-    _confirm(f"Roll back {session.service.name} on {session.host.name}?", yes=yes)
+    chosen = chosen_options(budget, stall, why, lock_wait, generation=generation)
+    ask(f"Roll back {session.service.name} on {session.host.name}?", yes=yes)
     return commands.rollback(session, command.patches(), chosen)
+
+
+def confirm(
+    command: Command,
+    session: Any,
+    budget: opt.BudgetOption = None,
+    stall: opt.StallOption = None,
+    why: opt.WhyOption = "",
+    lock_wait: opt.LockWaitOption = None,
+) -> Report:
+    """Prove and keep what a rollout left whose client was lost, before the guard ends it."""
+    from opsctl.rollout import confirming
+
+    return confirming.confirm(session, chosen_options(budget, stall, why, lock_wait))
 
 
 def wait(
@@ -165,7 +164,7 @@ def wait(
     """Follow the present start until it is ready, changing nothing."""
     from opsctl.rollout import observe
 
-    return observe.wait(session, _options(budget, stall))
+    return observe.wait(session, chosen_options(budget, stall))
 
 
 def smoke(command: Command, session: Any) -> Report:

@@ -246,9 +246,14 @@ def _start(unit: str) -> None:
         return
     units.control(unit, "start")
     # Queued, since before a READY at boot it would wait for this very process. Its InvocationID
-    # is new once the job runs.
+    # is new once the job runs, which is after the end of a stop that the lost client had begun.
     deadline = time.monotonic() + _JOB_BOUND
-    while units.show(unit).get("InvocationID") == before.get("InvocationID"):
+    while True:
+        shown = units.show(unit)
+        if shown.get("InvocationID") != before.get("InvocationID"):
+            return
+        if shown.get("ActiveState") == "deactivating":
+            deadline = time.monotonic() + _JOB_BOUND  # TimeoutStopSec bounds that
         if time.monotonic() > deadline:
             raise HostFault("unit_job_failed", "the start of %s is queued and does not run" % unit)
         time.sleep(0.1)

@@ -154,6 +154,7 @@ def audit(install: Dict[str, Any], package: str) -> Dict[str, List[str]]:
     for folder, _, files in os.walk(package_dir):
         for file in files:
             relative = os.path.relpath(os.path.join(folder, file), package_dir)
-            if file.endswith(".py") and prefix + relative not in record:
+            ours = file.startswith(".opsctl-")  # a file that a killed swap had begun to write
+            if ours or (file.endswith(".py") and prefix + relative not in record):
                 extra.append(relative)
     return {"modified": sorted(modified), "missing": sorted(missing), "extra": sorted(extra)}

@@ -7,14 +7,21 @@ port, state_dir}.
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, guard, journal, probe, unit, unitfiles
+from . import audit, exchange, guard, guardian, journal, probe, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
-from .state import Lock, Record, State, describe_holder, end_holder, lock_holder
+from .state import (
+    Lock,
+    Record,
+    State,
+    client_address,
+    describe_holder,
+    end_holder,
+    lock_holder,
+)
 from .swap import Files, examine, stage, swap
 
 Site = Dict[str, Any]
@@ -73,6 +80,8 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
     }
     if audit:
         install["audit"] = installed.audit(install, site["package"])
+        copy = exchange.beside(install["package_dir"])
+        install["leftovers"] = [copy] if os.path.lexists(copy) else []
     facts["install"] = install
     facts["disk"]["package"] = probe.disk_free(install["package_dir"])
     return facts
@@ -133,6 +142,14 @@ def unlock() -> None:
     _LOCK.release()
 
 
+def lock_state(site: Site) -> Record:
+    """Who holds the lock, whether that is the guard, and what the guard waits for."""
+    state = _state(site)
+    holder = lock_holder(state)
+    by_guard = holder is not None and holder.get("token") == guardian.WHO
+    return dict(guard_facts(state), holder=holder, by_guard=by_guard)
+
+
 def release_lock(site: Site, who: str) -> Optional[Record]:
     """End the program that holds the lock, whoever's; returns who that was, None if nobody."""
     state = _state(site)
@@ -180,11 +197,17 @@ def stage_generation(
     target: Record,
     contents: Dict[str, str],
     seen: Files,
+    *,
     found_set: Optional[Record] = None,
+    adopted: Sequence[str] = (),
 ) -> Record:
     """See `swap.stage`. Changes nothing outside the state folder."""
     state = _locked_state(site)
-    record = stage(state, _install(site), target, contents, seen=seen, found_set=found_set)
+    target = dict(target, **{"from": client_address()})
+    install = _install(site)
+    record = stage(
+        state, install, target, contents, seen=seen, found_set=found_set, adopted=adopted
+    )
     details = {key: record.get(key) for key in ("number", "set", "who", "why")}
     audit.note(state, "stage", **details)
     return record
@@ -228,13 +251,19 @@ def record_load(site: Site, seconds: float) -> None:
     state.record_load(seconds, current["number"] if current else None)
 
 
-def generations(site: Site) -> List[Record]:
-    """Every recorded generation that can be read, oldest first."""
+def generations(site: Site, damaged: bool = False) -> List[Record]:
+    """Every recorded generation that can be read, oldest first.
+
+    With `damaged` also those that cannot, as {number, fault}.
+    """
     state = _state(site)
-    found = []
+    found: List[Record] = []
     for number in state.numbers():
-        with contextlib.suppress(HostFault):
+        try:
             found.append(state.generation(number))
+        except HostFault as fault:
+            if damaged:
+                found.append({"number": number, "fault": fault.to_json()})
     return found
 
 
@@ -243,6 +272,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "read": read,
     "lock": lock,
     "unlock": unlock,
+    "lock_state": lock_state,
     "release_lock": release_lock,
     "guard": lambda site: guard_facts(_state(site)),
     "arm_guard": arm_guard,

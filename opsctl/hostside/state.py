@@ -238,8 +238,7 @@ class Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        address = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-        facts = {"since": time.time(), "pid": os.getpid(), "from": address}
+        facts = {"since": time.time(), "pid": os.getpid(), "from": client_address()}
         data = json.dumps(dict(holder, **facts)).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, data, 0)
@@ -250,6 +249,29 @@ class Lock:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = self._root = None
+
+
+def client_address() -> str:
+    """Where the client connects from, as sshd says; "" where none does.
+
+    sudo drops the variable, but what started sudo has it still.
+    """
+    address = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    process = os.getppid()
+    for _ in range(4):
+        if address or process <= 1:
+            break
+        try:
+            with open("/proc/%d/environ" % process, "rb") as f:
+                variables = f.read().split(b"\0")
+            with open("/proc/%d/stat" % process, "rb") as f:
+                process = int(f.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+        for variable in variables:
+            if variable.startswith(b"SSH_CONNECTION="):
+                address = variable.split(b"=", 1)[1].split(b" ")[0].decode("ascii", "replace")
+    return address
 
 
 def _lock_exclusively(descriptor: int, state: State) -> None:

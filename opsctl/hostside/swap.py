@@ -15,7 +15,7 @@ import json
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from . import exchange, unitfiles
 from . import install as installed
@@ -53,12 +53,14 @@ def stage(
     *,
     seen: Files,
     found_set: Optional[Record],
+    adopted: Sequence[str] = (),
 ) -> Record:
     """Record a new generation, with everything that it and its way back need.
 
     `target` is {set, files, unit, …}; `contents` maps sha256 to base64; `seen` is what the plan
-    saw on disk: another deploy or a hand in between is refused. Without `unit` (path -> sha256)
-    the unit's files stay as the present generation has them. Returns the new record.
+    saw on disk: another deploy or a hand in between is refused. `adopted` are those of `seen`
+    that a hand changed, which the record of what was found then names. Without `unit` (path ->
+    sha256) the unit's files stay as the present generation has them. Returns the new record.
     """
     _refuse_editable(install)
     package_dir = install["package_dir"]
@@ -96,7 +98,8 @@ def stage(
     previous = state.current()
     unit = previous.get("unit", {}) if previous else {}
     if previous is None or not _describes(previous, install, seen):
-        previous = _record_found(state, install, seen, found_set, unit)
+        found: Record = {"set": found_set, "files": seen, "adopted": sorted(adopted), "unit": unit}
+        previous = _record_found(state, install, found, str(target.get("who", "")))
     record = dict(
         target,
         unit=unitfiles.record(state, install["unit"], target.get("unit", {}), unit),
@@ -122,28 +125,21 @@ def _describes(record: Record, install: Dict[str, Any], seen: Files) -> bool:
     )
 
 
-def _record_found(
-    state: State,
-    install: Dict[str, Any],
-    seen: Files,
-    found_set: Optional[Record],
-    unit: Record,
-) -> Record:
+def _record_found(state: State, install: Dict[str, Any], found: Record, who: str) -> Record:
     numbers = state.numbers()
-    record: Record = {
-        "number": numbers[-1] + 1 if numbers else 0,
-        "predecessor": None,
-        "created": time.time(),
-        "status": "found",
-        "set": found_set,
-        "files": seen,
-        "unit": unit,
-        "who": "",
-        "why": "found on the host",
-        "version": install["version"],
-        "python": install["python"],
-        "package_dir": install["package_dir"],
-    }
+    hand = bool(found["adopted"])
+    record: Record = dict(
+        found,
+        number=numbers[-1] + 1 if numbers else 0,
+        predecessor=None,
+        created=time.time(),
+        status="found",
+        who=who if hand else "",
+        why="adopted: changed by hand" if hand else "found on the host",
+        version=install["version"],
+        python=install["python"],
+        package_dir=install["package_dir"],
+    )
     state.save(record)
     state.set_current(record["number"])
     return record

@@ -16,7 +16,6 @@ from opsctl.patchset._apply import (
 )
 from opsctl.patchset._bundle import Bundle, BundleFile, bundle
 from opsctl.patchset._check import CheckItem, CheckReport, check
-from opsctl.patchset._classify import FileState, classify
 from opsctl.patchset._load import PatchSet, discover, find, load
 from opsctl.patchset._manifest import Needs, Target, WheelPin
 from opsctl.patchset._parse import FileDiff, Hunk, Patch
@@ -30,7 +29,6 @@ __all__ = [
     "CheckReport",
     "FileChange",
     "FileDiff",
-    "FileState",
     "Hunk",
     "Needs",
     "Patch",
@@ -43,7 +41,6 @@ __all__ = [
     "apply",
     "bundle",
     "check",
-    "classify",
     "compile_check",
     "default_cache",
     "diff",

@@ -8,9 +8,9 @@ from typing import Any
 from opsctl import errors, resources
 from opsctl.errors import Refused
 from opsctl.report import Reason, Report
-from opsctl.rollout import engine, playbook
-from opsctl.rollout.observe import changed_files, plain_report
-from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
+from opsctl.rollout import engine, locking, playbook
+from opsctl.rollout.observe import plain_report
+from opsctl.rollout.plan import Plan, changed_files, find_patchset, make_plan, require_state
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS
@@ -19,12 +19,17 @@ from opsctl.units.properties import Unit
 
 
 def plan(
-    session: Session, patches: Path, name: str | None = None, *, with_unit: bool = False
+    session: Session,
+    patches: Path,
+    name: str | None = None,
+    *,
+    adopt: bool = False,
+    with_unit: bool = False,
 ) -> Plan:
     """What a deploy would do. Raises what stands in its way."""
     templates = resources.locate("unit-templates", beside=patches.parent)
     patchset = find_patchset(session, patches, name)
-    return make_plan(session, patchset, templates=templates, with_unit=with_unit)
+    return make_plan(session, patchset, adopt=adopt, templates=templates, with_unit=with_unit)
 
 
 def nothing_to_do(made: Plan) -> bool:
@@ -76,6 +81,7 @@ def _nothing_done(session: Session, made: Plan) -> Report:
 
 
 def restart(session: Session, patches: Path, options: Options) -> Report:
+    options = locking.settle(session, options)
     run = Run("restart", session, options)
     return engine.execute(run, _playbook("restart", patches))
 
@@ -86,10 +92,11 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     Raises:
         Refused: there is no such generation, or nothing to return to.
     """
+    options = locking.settle(session, options, guard=False)
     facts = session.inspect()
     require_state(facts)
     recorded = {g["number"]: g for g in session.call("generations")}
-    target = _rollback_target(facts, recorded, options.generation)
+    target = rollback_target(facts, recorded, options.generation)
     if target is None:
         current = facts["generation"]["number"]
         return plain_report(
@@ -104,7 +111,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     return engine.execute(run, _playbook("rollback", patches))
 
 
-def _rollback_target(
+def rollback_target(
     facts: dict[str, Any], recorded: dict[int, dict[str, Any]], wanted: int | None
 ) -> int | None:
     current = facts["generation"]

@@ -11,7 +11,7 @@ from typing import Any
 from opsctl import errors
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import guarding, steps
+from opsctl.rollout import guard_text, guarding, steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
 
@@ -170,7 +170,7 @@ def _guard_restored(run: Run, report: Mapping[str, Any]) -> bool:
     """Whether what the guard did while this side was away is a good end."""
     run.guarded = False
     good = report["healthy"] is not False
-    run.session.emit(Event("restore", "ok" if good else "fail", guarding.describe(report)))
+    run.session.emit(Event("restore", "ok" if good else "fail", guard_text.describe(report)))
     return good
 
 

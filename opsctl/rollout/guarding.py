@@ -13,7 +13,6 @@ from opsctl.errors import LockHeld, OpsctlError
 from opsctl.events import Event
 from opsctl.rollout.run import Run
 from opsctl.rollout.session import RECONNECT_FOR, whoami
-from opsctl.text import clock
 from opsctl.transport.bundle import guard_program
 
 # Seconds, each a bound on a step that takes far less; their sum only tells a hung client.
@@ -95,30 +94,3 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
         return None
     run.guard_report = report
     return report
-
-
-def describe(report: Mapping[str, Any]) -> str:
-    """What the guard did, in a sentence for a person."""
-    lost = f"{report.get('command') or 'rollout'} by {report.get('who') or 'somebody'}"
-    did = "left the files as they were"
-    if report["to"] is not None:
-        did = f"made sure of generation {report['to']}"
-    text = f"{clock(report['at'])}: the guard {did}, as the {lost} was lost ({report['why']})"
-    if report.get("error"):
-        return f"{text}; it is still at it: {report['error']}"
-    if "seconds" not in report:
-        return f"{text}; it is at it now"
-    if not report["serving"]:
-        return f"{text}; the unit was down before and stays so"
-    if report["healthy"]:
-        return f"{text}; the service answered after {report['seconds']:.0f} s"
-    return f"{text}; the service did NOT come up again"
-
-
-def pending(terms: Mapping[str, Any]) -> str:
-    """That a lost rollout waits for its confirmation or its end, in a sentence for a person."""
-    return (
-        f"the {terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'} was lost "
-        f"{clock(terms['armed'])}; unless it is confirmed, the guard on the host ends it with "
-        f"{'generation ' + str(terms['to']) if terms['to'] is not None else 'a start'}"
-    )

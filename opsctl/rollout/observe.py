@@ -14,7 +14,8 @@ from opsctl.journal import Diagnosis, diagnose
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
 from opsctl.rollout import doctor as doctor_checks
-from opsctl.rollout.plan import find_patchset
+from opsctl.rollout import guard_text
+from opsctl.rollout.plan import changed_files, find_patchset
 from opsctl.rollout.prove import acceptance_since, emit_notes, prove, summary
 from opsctl.rollout.run import Options
 from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
@@ -53,7 +54,7 @@ def status(session: Session) -> Report:
         service=session.service.name,
         verdict=verdict,
         exit_code=_EXITS[verdict],
-        summary="; ".join([text, *trouble]),
+        summary="; ".join([text, *trouble, *_pending(facts)]),
         reasons=tuple(reasons),
         generation=number,
         data={
@@ -70,6 +71,7 @@ def status(session: Session) -> Report:
             "set": what,
             "lock": facts["lock"],
             "swap": facts["swap"],
+            "guard": facts["guard"],
             "trouble": trouble,
             "incident": _incident_json(incident),
             "last_loads_s": facts["loads"],
@@ -81,6 +83,12 @@ def status(session: Session) -> Report:
             ],
         },
     )
+
+
+def _pending(facts: Mapping[str, Any]) -> list[str]:
+    """That a rollout was lost and its end is to come; while the lock is held, it is not lost."""
+    terms = facts["guard"]["terms"]
+    return [] if terms is None or facts["lock"] else [guard_text.pending(terms)]
 
 
 def _recorded(session: Session) -> list[dict[str, Any]]:
@@ -100,15 +108,6 @@ def _incident_json(incident: Incident | None) -> dict[str, Any] | None:
         "text": incident.text,
         **incident.diagnosis.to_json(),
     }
-
-
-def changed_files(facts: Mapping[str, Any]) -> list[str]:
-    """Files that are not as the recorded generation has them."""
-    recorded = facts["generation"].get("files", {}) if facts["generation"] else {}
-    now = facts.get("install", {}).get("files", {})
-    return sorted(
-        path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
-    )
 
 
 def _trouble(facts: Mapping[str, Any]) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Plan:
     seen: Mapping[str, Mapping[str, str | None]]
     target: Mapping[str, Any]
     contents: Mapping[str, str]
+    adopted: tuple[str, ...] = ()  # files changed by hand, to be kept as what was found
     unit: tuple[UnitChange, ...] = ()  # the unit's files that are not the inventory's
     with_unit: bool = False  # whether the deploy makes them so
 
@@ -50,6 +52,7 @@ class Plan:
             "noop": self.noop,
             "set": describe(self.patchset),
             "installed": dict(self.installed) if self.installed else None,
+            "adopted": list(self.adopted),
             "distribution": self.patchset.target.distribution,
             "distribution_version": install["version"],
             "package_dir": install["package_dir"],
@@ -118,17 +121,28 @@ def require_install(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return install
 
 
+def changed_files(facts: Mapping[str, Any]) -> list[str]:
+    """Files that are not as the recorded generation has them."""
+    recorded = facts["generation"].get("files", {}) if facts["generation"] else {}
+    now = facts.get("install", {}).get("files", {})
+    return sorted(
+        path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
+    )
+
+
 def make_plan(
     session: Session,
     patchset: ps.PatchSet,
     *,
+    adopt: bool = False,
     templates: Path | None = None,
     with_unit: bool = False,
 ) -> Plan:
     """Read the host once, rebuild the pristine files, apply the set in memory.
 
-    With `templates` the unit's files are compared as well, and are part of the deploy if
-    `with_unit` or the inventory says so.
+    `adopt` takes files that were changed by hand as what is to be returned to. With `templates`
+    the unit's files are compared as well, and are part of the deploy if `with_unit` or the
+    inventory says so.
 
     Raises:
         Refused: the version is another, a file was changed by hand, or a needed content is lost.
@@ -147,10 +161,13 @@ def make_plan(
         )
     generation = facts["generation"]
     current = _read_current(session, install)
-    pristine = _pristine(session, patchset, generation, install, current)
+    pristine = _pristine(session, patchset, install, current, adopt=adopt)
     known = _recognise(patchset, current, pristine)
-    if known is None:
-        _refuse_drift(generation, current, pristine)
+    drifted = _drifted(generation, current, pristine, patchset.paths if known else ())
+    if drifted and not adopt:
+        edits = {p: ps.FileChange(p, was, current[p]) for p, was in drifted.items()}
+        raise _drift(list(drifted), "they were changed by hand:\n" + ps.diff(edits))
+    installed = _installed(facts, drifted, known)
     bundle = ps.bundle(patchset, {path: pristine[path] for path in patchset.paths})
     after = {file.path: file.content for file in bundle.files}
     # Whole sets replace whole sets: a file of the old set that the new one leaves alone goes
@@ -176,9 +193,9 @@ def make_plan(
     return Plan(
         patchset=patchset,
         facts=facts,
-        installed=generation["set"] if generation else known,
+        installed=installed,
         changes=changes,
-        new_patches=_new_patches(patchset, generation["set"] if generation else known),
+        new_patches=_new_patches(patchset, installed),
         seen={
             path: {"sha256": _hash(data), "pristine_sha256": _hash(pristine[path])}
             for path, data in current.items()
@@ -192,9 +209,23 @@ def make_plan(
             },
         },
         contents={str(digest): text for digest, text in contents.items()},
+        adopted=tuple(drifted),
         unit=unit,
         with_unit=with_unit,
     )
+
+
+def _installed(
+    facts: Mapping[str, Any], drifted: Collection[str], known: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """The set on disk: the recorded one while its files are there, but for what a hand did."""
+    generation = facts["generation"]
+    if generation is None or generation["version"] != facts["install"]["version"]:
+        return known
+    if set(changed_files(facts)) <= set(drifted):
+        recorded: Mapping[str, Any] | None = generation["set"]
+        return recorded
+    return known
 
 
 def _require_version(patchset: ps.PatchSet, install: Mapping[str, Any]) -> None:
@@ -217,64 +248,78 @@ def _read_current(session: Session, install: Mapping[str, Any]) -> dict[str, byt
 def _pristine(
     session: Session,
     patchset: ps.PatchSet,
-    generation: Mapping[str, Any] | None,
     install: Mapping[str, Any],
     current: Mapping[str, bytes | None],
+    *,
+    adopt: bool,
 ) -> dict[str, bytes | None]:
     """The wheel's content of each path: as it is on disk, from the host's store by its RECORD
-    hash, or by un-applying the set. Only what has the RECORD hash counts."""
+    hash, by un-applying the set, or from the wheel itself where a change by hand is to be
+    adopted. Only what has the RECORD hash counts."""
     record = {path: facts["record_sha256"] for path, facts in install["files"].items()}
     pristine: dict[str, bytes | None] = {}
-    missing: list[str] = []
+    missing: dict[str, str] = {}
     for path, digest in record.items():
         if digest is None or _hash(current[path]) == digest:
             pristine[path] = None if digest is None else current[path]
         else:
-            missing.append(path)
-    if missing and generation:
-        wanted = [record[path] for path in missing]
-        stored = session.call("read", package_dir=install["package_dir"], paths=[], objects=wanted)[
-            "objects"
-        ]
-        for path in list(missing):
-            if stored.get(record[path]) is not None:
-                pristine[path] = _decode(stored[record[path]])
-                missing.remove(path)
+            missing[path] = digest
+    sources: list[Callable[[], Mapping[str, bytes | None]]] = [
+        partial(_stored, session, install["package_dir"], missing),
+        partial(_unapplied, patchset, current),
+    ]
+    if adopt:
+        sources.append(partial(_of_the_wheel, session, patchset, missing))
+    for source in sources:
+        found = source() if missing else {}
+        for path in [p for p, digest in missing.items() if _hash(found.get(p)) == digest]:
+            pristine[path] = found[path]
+            del missing[path]
     if missing:
-        undone = _unapplied(patchset, current)
-        for path in list(missing):
-            if _hash(undone.get(path)) == record[path]:
-                pristine[path] = undone[path]
-                missing.remove(path)
-    if missing:
-        raise _drift(missing, "their content is neither the wheel's nor of a known set")
+        raise _drift(list(missing), "their content is neither the wheel's nor of a known set")
     return pristine
 
 
-def _refuse_drift(
+def _stored(
+    session: Session, package_dir: str, wanted: Mapping[str, str]
+) -> dict[str, bytes | None]:
+    """From what earlier deploys keep on the host, by hash."""
+    read = session.call("read", package_dir=package_dir, paths=[], objects=list(wanted.values()))
+    return {path: _decode(read["objects"].get(digest)) for path, digest in wanted.items()}
+
+
+def _of_the_wheel(
+    session: Session, patchset: ps.PatchSet, paths: Collection[str]
+) -> dict[str, bytes | None]:
+    wheel = ps.fetch(patchset, emit=session.emit)
+    return ps.read_sources(wheel, patchset.target.package, list(paths))[0]
+
+
+def _drifted(
     generation: Mapping[str, Any] | None,
     current: Mapping[str, bytes | None],
     pristine: Mapping[str, bytes | None],
-) -> None:
-    """What is on disk must be explained, by the recorded generation or the wheel."""
+    known: Collection[str],
+) -> dict[str, bytes | None]:
+    """The files that neither the recorded generation nor the wheel explains, with the wheel's
+    content of each; `known` are those of a set that was recognised."""
     recorded = generation["files"] if generation else {}
-    drifted = []
-    for path, data in current.items():
+    drifted: dict[str, bytes | None] = {}
+    for path, data in sorted(current.items()):
         allowed = {_hash(pristine[path])}  # a reinstall takes a set away, which is no drift
         if path in recorded:
             allowed.add(recorded[path]["sha256"])
-        if _hash(data) not in allowed:
-            drifted.append(path)
-    if drifted:
-        changes = {p: ps.FileChange(p, pristine[p], current[p]) for p in drifted}
-        raise _drift(drifted, "they were changed by hand:\n" + ps.diff(changes))
+        if path not in known and _hash(data) not in allowed:
+            drifted[path] = pristine[path]
+    return drifted
 
 
 def _drift(paths: Sequence[str], why: str) -> Refused:
     return Refused(
         f"drift on the host: {', '.join(paths)}: {why}",
-        remedy="put the change into a patch of the set, or reinstall the distribution "
-        "(pip install --force-reinstall --no-deps) and deploy again",
+        remedy="put the change into a patch of the set, or `opsctl deploy --adopt` to record the "
+        "files as they are and deploy over them (a rollback returns them), or reinstall the "
+        "distribution (pip install --force-reinstall --no-deps) and deploy again",
         code="drift",
     )
 

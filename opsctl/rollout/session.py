@@ -16,10 +16,11 @@ from typing import Any
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from opsctl.errors import LockHeld, Unreachable, UsageError
+from opsctl.errors import LockHeld, OpsctlError, Unreachable, UsageError
 from opsctl.events import Emit, Event, ignore
 from opsctl.inventory import Host, Service
 from opsctl.journal import Entry
+from opsctl.rollout import guard_text
 from opsctl.sglang import SglangClient
 from opsctl.transport import Remote, Subscription
 from opsctl.units.properties import Unit
@@ -56,7 +57,15 @@ class Session:
         """
         if self._remote is None:
             self._remote = self._stack.enter_context(self.connect())
+            self._tell_of_the_guard()
         return self._remote
+
+    def _tell_of_the_guard(self) -> None:
+        """What it did while nobody was there; of our own rollout the engine tells."""
+        with contextlib.suppress(OpsctlError):  # a real fault shows itself at the next call
+            report = self.guard()["report"]
+            if report is not None and report.get("token") != self.token:
+                self.emit(Event("guard", "warn", guard_text.describe(report)))
 
     def reconnect(self) -> None:
         """Drop a dead connection and make a new one, for as long as `RECONNECT_FOR`."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
-from opsctl.journal import diagnose
+from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor, guarding, unitplan
+from opsctl.rollout import doctor, guard_text, guarding, unitplan
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
@@ -84,7 +84,7 @@ def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
     if terms is None or facts["lock"] or run.command == "rollback":
         return
     raise LockHeld(
-        guarding.pending(terms),
+        guard_text.pending(terms),
         remedy=f"opsctl confirm {run.session.host.name} to keep what is there, "
         f"opsctl rollback {run.session.host.name} to end it now",
         code="guard_pending",
@@ -110,13 +110,22 @@ def lock(run: Run) -> str:
 def stage(run: Run) -> str:
     plan = run.plan
     assert plan is not None
-    target = {**plan.target, "who": whoami(), "why": run.options.why}
+    argv = unitplan.arguments(plan.unit_changes) or []
+    if not argv and run.unit_before is not None:
+        argv = list(run.unit_before.argv)
+    target = {
+        **plan.target,
+        "who": whoami(),
+        "why": run.options.why,
+        "argv": redact(" ".join(argv)).split(),  # what keys it names are nobody's to keep
+    }
     record = run.session.call(
         "stage",
         target=target,
         contents=plan.contents,
         seen=plan.seen,
         found_set=plan.installed,
+        adopted=list(plan.adopted),
         timeout=180,
     )
     run.target = int(record["number"])
@@ -219,7 +228,7 @@ def _go_on(run: Run, lost: Unreachable) -> None:
     run.session.reconnect()
     report = guarding.take_over(run)
     if report is not None:
-        raise StepFailed("guard_acted", guarding.describe(report))
+        raise StepFailed("guard_acted", guard_text.describe(report))
     run.open_watch(ignore=run.previous_invocation)
     run.session.emit(Event("reconnect", "ok"))
 

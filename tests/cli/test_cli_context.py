@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from opsctl import errors, inventory
-from opsctl.cli import context, rollouts
+from opsctl.cli import context
 from opsctl.cli.app import app
 from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
@@ -201,6 +201,7 @@ def a_plan(*, noop: bool, active: bool) -> Any:
         },
         patchset=SimpleNamespace(target=target, label="ddtree 1.0.0", patches=["p"]),
         installed=None,
+        adopted=(),
         new_patches=("p",),
         changes=[] if noop else [SimpleNamespace(path="a.py", added=2, removed=1)],
         unit=(),
@@ -263,7 +264,7 @@ def test_a_terminal_is_asked(
     exit_code: int,
 ) -> None:
     assert invoke is not None
-    monkeypatch.setattr(rollouts, "sys", SysWithATerminal())
+    monkeypatch.setattr(context, "sys", SysWithATerminal())
     asked = CliRunner().invoke(app, [name], input=answer)
     assert asked.exit_code == exit_code
     assert "[y/N]" in asked.stderr
@@ -299,7 +300,7 @@ def test_a_deploy_describes_itself_on_stderr(invoke: Callable[..., Any], done: l
     assert shown.stdout == "pass  done\n"
 
 
-@pytest.mark.parametrize("option", ["--budget", "--stall"])
+@pytest.mark.parametrize("option", ["--budget", "--stall", "--lock-wait"])
 def test_a_bound_that_is_no_duration(
     invoke: Callable[..., Any], done: list[str], option: str
 ) -> None:

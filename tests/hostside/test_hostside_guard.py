@@ -344,3 +344,24 @@ def test_a_client_that_speaks_is_kept(host: Host) -> None:
         remote.keep_alive(every=0.1, patience=1.5)
         time.sleep(3.0)
         assert lock_holder(host.env.state) is not None
+
+
+def test_a_stop_under_way_is_not_taken_for_the_new_start(host: Host) -> None:
+    """The client died right after it had queued the stop: the old start is on show for a while."""
+    host.unit("deactivating")
+    put_tool(
+        host.env.root / "bin",
+        "systemctl",
+        f"""\
+case "$1 $2" in
+  show*) cat {host.env.root}/unit ;;
+  "--no-block start") (sleep 0.5
+    printf 'ActiveState=active\\nSubState=running\\nInvocationID=i2\\n' > {host.env.root}/unit) \
+    >&- 2>&- & ;;
+esac
+echo "$@" >> {host.env.root}/told
+""",
+    )
+    host.arm(to=None)
+    assert host.guard() == 0
+    assert host.report["healthy"] is True

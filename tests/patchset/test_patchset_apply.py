@@ -18,7 +18,6 @@ from opsctl.patchset import (
     PatchSet,
     apply,
     bundle,
-    classify,
     compile_check,
     diff,
     load,
@@ -197,31 +196,6 @@ def test_a_bundle_is_complete_json(tmp_path: Path) -> None:
     assert (files["d"]["content"], files["d"]["after_sha256"]) == (None, None)
     assert (files["n"]["before_sha256"], b64decode(files["n"]["content"])) == (None, b"\xff")
     assert bundle(patchset, {"a": OLD, "d": b"x\n"}).files[0].stat == "+2 -1"
-
-
-def test_classify(tmp_path: Path) -> None:
-    new = {"n": b"x"}
-    first = patchset_of(tmp_path / "1", make_diff("a", OLD, NEW), files=new)
-    second = load(
-        make_set(
-            tmp_path / "2", {"0001-a.patch": make_diff("a", OLD, OLD + b"x\n")}, version="2.0.0"
-        )
-    )
-    pristine = {"a": sha256(OLD), "b": sha256(b"b")}
-
-    def states(current: Contents) -> dict[str, str]:
-        found = classify([first, second], pristine, current)
-        return {path: str(state) for path, state in found.items()}
-
-    assert states({"a": OLD, "n": None}) == {"a": "pristine", "n": "pristine"}
-    assert states({"a": NEW, "n": b"x"}) == {
-        "a": "patched by fix 1.0.0",
-        "n": "patched by fix 1.0.0",
-    }
-    assert states({"a": OLD + b"x\n", "n": b"y"}) == {"a": "patched by fix 2.0.0", "n": "drift"}
-    assert states({"a": NEW + b"x\n"}) == {"a": "drift"}
-    assert states({"a": None, "b": b"c"}) == {"a": "drift", "b": "drift"}
-    assert classify([first, first], pristine, {"a": NEW})["a"].by == (first, first)
 
 
 # Lines with every kind of end and odd byte; few distinct ones, so that contexts repeat.

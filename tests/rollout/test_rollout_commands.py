@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opsctl.errors import Refused
-from opsctl.rollout.commands import _rollback_target
+from opsctl.rollout.commands import rollback_target
 
 
 def generation(number: int, status: str, predecessor: int | None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def target(
 ) -> int | None:
     found = next((g for g in recorded if g["number"] == current), None)
     facts = {"generation": found, "swap": swap}
-    return _rollback_target(facts, {g["number"]: g for g in recorded}, wanted)
+    return rollback_target(facts, {g["number"]: g for g in recorded}, wanted)
 
 
 ALL = [FOUND, ONE, TWO]

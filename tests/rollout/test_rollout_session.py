@@ -6,13 +6,14 @@ import contextlib
 import getpass
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
 from rollout_tools import SERVICE, facts
 
 from opsctl.errors import EXIT_USAGE, Unreachable, UsageError
+from opsctl.events import Event
 from opsctl.inventory import Host, SecretRef, Ssh
 from opsctl.rollout import session as module
 from opsctl.rollout.session import Session, whoami
@@ -23,12 +24,19 @@ KEY = "sk-do-not-print-me"
 
 class FakeRemote:
     where = "nowhere"
+    guard: ClassVar[Any] = {"terms": None, "report": None}
+    guards = 0
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.requests: list[httpx.Request] = []
 
     def call(self, op: str, **params: Any) -> Any:
+        if op == "guard":  # asked by itself at each connect
+            self.guards += 1
+            if isinstance(self.guard, Exception):
+                raise self.guard
+            return self.guard
         self.calls.append((op, params))
         return facts()["unit"] if op.startswith("unit_") else [] if op == "journal" else {}
 
@@ -115,6 +123,46 @@ def test_a_lost_connection_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "RECONNECT_FOR", 0.0)
     with pytest.raises(Unreachable, match="no route to host"):
         found.reconnect()
+
+
+REPORT = {
+    "why": "its client was lost",
+    "token": "theirs",
+    "who": "ann@laptop",
+    "command": "deploy",
+    "to": 3,
+    "at": 0.0,
+    "serving": True,
+    "healthy": True,
+    "error": "",
+    "seconds": 12.3,
+}
+
+
+def test_what_the_guard_did_is_told_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRemote, "guard", {"terms": None, "report": REPORT})
+    events: list[Event] = []
+    found = session(Connector())
+    found.emit = events.append
+    found.call("generations")
+    found.call("generations")
+    assert [(e.step, e.state) for e in events] == [("guard", "warn")]
+    assert "made sure of generation 3, as the deploy by ann@laptop was lost" in events[0].message
+    found.close()
+    found.call("generations")
+    assert len(events) == 2
+    found.close()
+    found.token = "theirs"  # our own rollout's: the engine tells of it
+    found.call("generations")
+    assert len(events) == 2
+
+
+def test_no_word_of_the_guard_hinders_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeRemote, "guard", Unreachable("lost"))
+    connect = Connector()
+    session(connect).call("generations")
+    assert connect.remotes[0].guards == 1
+    assert connect.remotes[0].calls[0][0] == "generations"
 
 
 @pytest.mark.parametrize(

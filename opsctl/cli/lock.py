@@ -1,0 +1,60 @@
+"""opsctl lock: who holds a service's lock, hold it, end its holder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsctl.cli import options as opt
+from opsctl.cli.context import Command, ask, chosen_options, on_host
+
+if TYPE_CHECKING:
+    from opsctl.report import Report
+
+app = typer.Typer(help="The lock of a service: show, take, release.", no_args_is_help=True)
+
+
+def show(command: Command, session: Any) -> Report:
+    """Who holds the lock, since when and why; and what the guard waits for."""
+    from opsctl.rollout import locking
+
+    return locking.show(session)
+
+
+def take(
+    command: Command,
+    session: Any,
+    command_line: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- COMMAND",
+            help="What to run here meanwhile, after HOST and --; else until Ctrl-C.",
+            show_default=False,
+        ),
+    ] = None,
+    why: opt.WhyOption = "",
+    lock_wait: opt.LockWaitOption = None,
+) -> Report:
+    """Hold the lock until Ctrl-C, or while COMMAND runs, and end with its status."""
+    from opsctl.rollout import locking
+
+    chosen = chosen_options(why=why, lock_wait=lock_wait)
+    return locking.take(session, chosen, command_line or (), quiet=command.json)
+
+
+def release(command: Command, session: Any, yes: opt.YesOption = False) -> Report:
+    """End the host program that holds the lock, whoever's it is."""
+    from opsctl.rollout import locking
+
+    now = locking.state(session)
+    if now["holder"] is not None:
+        locking.require_releasable(session, now)
+        armed = "; its rollout is not over, and the guard then acts" if now["terms"] else ""
+        ask(f"{locking.describe(now['holder'])}{armed}. End it?", yes=yes)
+    return locking.release(session, now)
+
+
+for _function in (show, take, release):
+    _name = f"lock {_function.__name__}"
+    app.command(_function.__name__)(on_host(_function, _name))

@@ -1,0 +1,161 @@
+"""`opsctl lock` against the host program: held while a command runs, ended, waited for."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hostside_tools import Environment
+
+from opsctl.errors import LockHeld, Refused, UsageError
+from opsctl.events import Event
+from opsctl.hostside import guard
+from opsctl.hostside.guardian import WHO
+from opsctl.inventory import Host, Service, Ssh
+from opsctl.rollout import locking
+from opsctl.rollout.run import Options
+from opsctl.rollout.session import Connect, Session
+from opsctl.transport import local
+
+pytest_plugins = ["hostside_fixtures"]
+
+TERMS = {"command": "deploy", "who": "ann@laptop", "armed": 0.0, "to": 3, "token": "t"}
+
+
+@pytest.fixture
+def sessions(env: Environment) -> Iterator[Callable[[], Session]]:
+    service = Service.model_validate(
+        {
+            "unit": "serve.service",
+            "python": str(env.python),
+            "port": 1,
+            "state_dir": str(env.root / "state"),
+            "model": {"path": "/m", "served_name": "tiny"},
+        }
+    )
+    made: list[Session] = []
+
+    def make() -> Session:
+        host = Host(ssh=Ssh(address="a"), services={"serve": service})
+        events: list[Event] = []
+        session = Session(host, service_of(host), cast(Connect, local), emit=events.append)
+        made.append(session)
+        return session
+
+    def service_of(host: Host) -> Service:
+        return host.services["serve"]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "_LOOK_EVERY", 0.2)
+
+
+def arm(env: Environment, **changes: Any) -> None:
+    env.state.prepare()
+    Path(env.state.path(guard.TERMS)).write_text(json.dumps({**TERMS, **changes}))
+
+
+def test_a_command_runs_under_the_lock(
+    env: Environment, sessions: Callable[[], Session], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    lock = env.state.path("lock")
+    code = f"import sys; open({str(seen)!r}, 'w').write(open({lock!r}).read()); sys.exit(7)"
+    argv = [sys.executable, "-c", code]
+    report = locking.take(sessions(), Options(why="a backup"), argv, quiet=True)
+    assert (report.exit_code, report.verdict, report.data["status"]) == (7, "fail", 7)
+    assert json.loads(seen.read_text())["why"] == "a backup"
+    assert locking.state(sessions())["holder"] is None
+    report = locking.take(sessions(), Options(), ["true"], quiet=True)
+    assert (report.exit_code, report.verdict) == (0, "pass")
+    with pytest.raises(UsageError):
+        locking.take(sessions(), Options(), ["/no/such/command"], quiet=True)
+
+
+def test_a_command_that_a_signal_ended(sessions: Callable[[], Session]) -> None:
+    report = locking.take(sessions(), Options(), ["sh", "-c", "kill -9 $$"], quiet=True)
+    assert report.exit_code == 137
+
+
+def test_it_shows_ends_and_tells_the_holder(
+    env: Environment, sessions: Callable[[], Session]
+) -> None:
+    holder, other = sessions(), sessions()
+    assert locking.show(other).summary == "nobody holds the lock"
+    assert locking.release(other, locking.state(other)).summary.startswith("nothing to do")
+    holder.lock("a long job")
+    shown = locking.show(other)
+    assert "holds the lock" in shown.summary
+    assert "a long job" in shown.summary
+    assert shown.data["holder"]["pid"]
+    with pytest.raises(LockHeld):
+        locking.take(other, Options(), quiet=True)
+    arm(env)
+    assert "the guard on the host is armed" in locking.show(other).summary
+    report = locking.release(other, locking.state(other))
+    assert "the guard on the host now acts" in report.summary
+    assert report.exit_code == 0
+    assert locking.state(other)["holder"] is None
+    assert "was lost" in locking.show(other).summary
+
+
+def test_the_guards_own_lock_is_not_ended(
+    env: Environment, sessions: Callable[[], Session]
+) -> None:
+    holder, other = sessions(), sessions()
+    holder.token = WHO
+    holder.lock("a rollout was lost")
+    arm(env)
+    now = locking.state(other)
+    assert now["by_guard"]
+    with pytest.raises(Refused) as caught:
+        locking.release(other, now)
+    assert caught.value.code == "guard_at_work"
+
+
+def test_a_holder_that_was_ended_says_so(sessions: Callable[[], Session]) -> None:
+    holder, other = sessions(), sessions()
+
+    def end() -> None:
+        deadline = time.monotonic() + 20
+        while locking.state(other)["holder"] is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        other.call("release_lock", who="bob")
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    report = locking.take(holder, Options(), quiet=True)
+    thread.join()
+    assert (report.exit_code, report.reasons[0].code) == (5, "lock_lost")
+
+
+def test_waiting_for_a_rollout_and_for_the_guard(
+    env: Environment, sessions: Callable[[], Session]
+) -> None:
+    holder, waiting = sessions(), sessions()
+    assert locking.settle(waiting, Options()).lock_wait == 0
+    holder.lock("a deploy")
+    began = time.monotonic()
+    left = locking.settle(waiting, Options(lock_wait=0.5))
+    assert time.monotonic() - began >= 0.5
+    assert left.lock_wait == 0
+    arm(env)
+    threading.Timer(0.5, lambda: holder.remote.call("unlock")).start()
+    threading.Timer(1.5, Path(env.state.path(guard.TERMS)).unlink).start()
+    began = time.monotonic()
+    left = locking.settle(waiting, Options(lock_wait=30))
+    assert time.monotonic() - began > 1.0
+    assert 20 < left.lock_wait < 30
+    arm(env)
+    assert locking.settle(waiting, Options(lock_wait=30), guard=False).lock_wait > 29

@@ -102,7 +102,8 @@ class Conversation:
                     self._send({"alive": patience})
                     if time.monotonic() - self._heard > patience:
                         self._silent = f"the host gave no sign of life for {patience:.0f} s"
-                        self._pipe.close()
+                        with contextlib.suppress(OSError, EOFError):  # it ended by itself
+                            self._pipe.close()
                         return
 
         with contextlib.suppress(errors.Unreachable):
@@ -130,8 +131,8 @@ class Conversation:
         with self._lock:
             try:
                 self._pipe.send(json.dumps(frame).encode() + b"\n")
-            except OSError as error:
-                raise _connection_lost(str(error)) from None
+            except (OSError, EOFError) as error:  # paramiko has both for a connection that is gone
+                raise _connection_lost(str(error) or "it was closed") from None
 
     def _handshake(self, nonce: str, timeout: float) -> None:
         wanted = f"{MARKER} {nonce}".encode()

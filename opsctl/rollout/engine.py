@@ -106,7 +106,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
     try:
-        acted = _reach_again(run)
+        acted = run.guard_report or _reach_again(run)
         if acted is not None:
             return _guard_restored(run, acted)
         _renew_guard(run)
@@ -190,10 +190,12 @@ def _inconclusive(run: Run) -> bool:
 
 
 def _finish(run: Run, began: float) -> Report:
-    inconclusive = _inconclusive(run)
+    inconclusive = _inconclusive(run) or run.guarded
     reasons: tuple[Reason, ...] = ()
     if inconclusive and run.smoke is not None:
         reasons = tuple(Reason(code="inconclusive", message=r) for r in run.smoke.reasons)
+    if run.guarded:
+        reasons += (_still_guarded(run),)
     return Report(
         command=run.command,
         host=run.session.host.name,
@@ -206,6 +208,15 @@ def _finish(run: Run, began: float) -> Report:
         started_at=began,
         duration_s=round(time.time() - began, 3),
         data=_data(run),
+    )
+
+
+def _still_guarded(run: Run) -> Reason:
+    return Reason(
+        code="guard_armed",
+        message="the guard on the host could not be called off: once it can, it ends the rollout "
+        f"in generation {run.origin}",
+        remedy=f"opsctl confirm {run.session.host.name} to keep what is there",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fault_proxy import Proxy
-from light_lab import SITE, STATE, UNIT, VERSIONS, Client, LightLab, Watch, faults_of
+from light_lab import SITE, STATE, VERSIONS, Client, LightLab, Watch, faults_of
 
 from opsctl import lab
 
@@ -30,8 +30,9 @@ STEPS = (
 )
 MID_LOAD = 2.5  # seconds that a load takes in which a fault is to strike
 
-# An exit status and where it says that the host is. 11 leaves it open, as does a killed client.
-_SAYS_NEW, _SAYS_OLD = frozenset({0, 12}), frozenset({3, 4, 5, 10, 130})
+# An exit status and where it says that the host is. 11 and 12 leave it open, as does a killed
+# client.
+_SAYS_NEW, _SAYS_OLD = frozenset({0}), frozenset({3, 4, 5, 10, 130})
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Case:
     proxy: Proxy
     step: str
     new: int
+    old: int = -1
     trapped: int | None = None  # the host program that is stopped in mid-swap
     others: list[Client] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -68,7 +70,7 @@ def client_interrupted(case: Case) -> None:
 
 
 def host_program_killed(case: Case) -> None:
-    script = f'import json; print(json.load(open("{STATE}/lock"))["pid"])'
+    script = f'import json; print(json.load(open("{case.light.state}/lock"))["pid"])'
     case.light.inside(f"kill -9 $(python3 -c '{script}')")
 
 
@@ -122,11 +124,11 @@ def _reboot(light: LightLab, command: str) -> None:
 
 def service_killed(case: Case) -> None:
     """With SIGKILL, as the kernel does when memory is short; where it is down, nothing to kill."""
-    case.light.inside(f"systemctl kill --kill-whom=main -s KILL {UNIT}", check=False)
+    case.light.inside(f"systemctl kill --kill-whom=main -s KILL {case.light.unit}", check=False)
 
 
 def restarted_by_hand(case: Case) -> None:
-    case.light.inside(f"systemctl restart {UNIT}")
+    case.light.inside(f"systemctl restart {case.light.unit}")
 
 
 def second_deploy(case: Case) -> None:
@@ -242,6 +244,7 @@ class Result:
     silent_s: float = 0.0  # in which it served nothing, of the time after the fault
     settled_s: float | None = None  # until nothing of the rollout was under way any more
     guard_acted: bool = False
+    healed: bool | None = None  # of a disk's fault: whether it served before that was mended
     summary: str = ""
     began: float = field(default_factory=time.time)
     wrong: list[str] = field(default_factory=list)
@@ -253,12 +256,12 @@ class Result:
 def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any) -> Result:
     """One deploy of version `new`, halted after `step`, struck, and looked at when it settled."""
     result = Result(fault.name, step)
-    old = light.await_serving(20)
+    old = light.await_serving(60)
     proxy = Proxy(light.address, 2222)
     with contextlib.ExitStack() as stack:
         stack.callback(proxy.close)
         if fault.disk is not None:
-            stack.enter_context(_own_disk(light, fault.disk))
+            stack.enter_context(own_disk(light, fault.disk))
         if step == "start":
             light.set_load(MID_LOAD)
             stack.callback(light.set_load, 0.5)
@@ -266,12 +269,12 @@ def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any
         watch = Watch(light)
         stack.callback(watch.stop)
         try:
-            _strike_and_settle(case, fault, result, watch)
+            strike_and_settle(case, fault, result, watch)
         finally:
             if case.client.process.poll() is None:
                 case.client.process.kill()
         watch.stop()
-        _judge(light, result, watch, old, new)
+        judge(light, result, watch, {old: "old", new: "new"})
         result.wrong += case.notes
     return result
 
@@ -279,12 +282,12 @@ def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any
 def _halted(light: LightLab, proxy: Proxy, step: str, new: int, settings: dict[str, Any]) -> Case:
     if step != "swapping":
         client = light.deploy(new, port=proxy.port, halt=step, **settings)
-        if not client.halted.wait(90) or client.ended.is_set():
+        if not client.halted.wait(180) or client.ended.is_set():
             raise RuntimeError(f"the deploy never came to {step}: {client.stderr}")
         if step == "start":
             time.sleep(0.7)
         return Case(light, client, proxy, step, new)
-    argv = lab.ssh_argv(light.name, f"python3 /opt/faults/fault_trap.py {STATE} 60")
+    argv = lab.ssh_argv(light.name, f"python3 /opt/faults/fault_trap.py {light.state} 90")
     trap = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert trap.stdout is not None
     trap.stdout.readline()
@@ -300,7 +303,7 @@ def _halted(light: LightLab, proxy: Proxy, step: str, new: int, settings: dict[s
     return case
 
 
-def _strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) -> None:
+def strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) -> None:
     struck = time.monotonic()
     fault.act(case)
     case.release()
@@ -310,7 +313,7 @@ def _strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) -
     if "Traceback" in "\n".join(case.client.stderr):
         result.wrong.append("a traceback: " + "\n".join(case.client.stderr[-12:]))
     if fault.disk is not None:
-        _await(case.light, lambda: case.light.served() is not None, 40)
+        result.healed = _await(case.light, lambda: case.light.served() is not None, 25)
         _free_disk(case.light, fault.disk)
     found = _await_settled(case.light, struck + fault.bound)
     result.settled_s = round(time.monotonic() - struck, 1)
@@ -345,7 +348,7 @@ def _await_settled(light: LightLab, deadline: float) -> dict[str, Any]:
         )
         if settled or time.monotonic() > deadline:
             return found
-        time.sleep(0.7)
+        time.sleep(1.2)
 
 
 def _silence(watch: Watch, since: float) -> float:
@@ -358,24 +361,29 @@ def _silence(watch: Watch, since: float) -> float:
     return total
 
 
-def _judge(light: LightLab, result: Result, watch: Watch, old: int, new: int) -> None:
-    version, wrong = faults_of(light.look(), light.served(2.0))
-    if result.exit in _SAYS_NEW and "not recorded" in str(result.summary):
+def judge(light: LightLab, result: Result, watch: Watch, ends: dict[int, str] | None) -> None:
+    """Everything that is wrong; `ends` are the versions in which it may have ended, if known."""
+    version, wrong = faults_of(light, light.look(), light.served(5.0))
+    # A disk that was full to the end keeps the record back, and the client says so.
+    struck_disk = result.fault in BY_NAME and BY_NAME[result.fault].disk is not None
+    if result.exit in _SAYS_NEW and struck_disk:
         wrong = [w for w in wrong if not w.endswith("in place is staged")]
     result.wrong += wrong + watch.mixtures
-    result.end = {old: "old", new: "new"}.get(-1 if version is None else version, "neither")
-    if result.end == "neither":
-        result.wrong.append(f"version {version} is there, neither {old} nor {new}")
-    if result.exit in _SAYS_NEW and result.end != "new":
-        result.wrong.append(f"exit {result.exit} says the new version, the {result.end} is there")
-    if result.exit in _SAYS_OLD and result.end != "old":
-        result.wrong.append(f"exit {result.exit} says the old version, the {result.end} is there")
     if result.exit in (1, -99):
         result.wrong.append(f"the client ended with {result.exit}: {result.summary}")
+    if ends is None:
+        result.end = f"version {version}"
+        return
+    result.end = ends.get(-1 if version is None else version, "neither")
+    if result.end == "neither":
+        result.wrong.append(f"version {version} is there, which is none of {ends}")
+    said = "new" if result.exit in _SAYS_NEW else "old" if result.exit in _SAYS_OLD else ""
+    if said and said != result.end:
+        result.wrong.append(f"exit {result.exit} says {said}, the {result.end} one is there")
 
 
 @contextlib.contextmanager
-def _own_disk(light: LightLab, folder: str) -> Iterator[None]:
+def own_disk(light: LightLab, folder: str) -> Iterator[None]:
     """`folder` on a small file system of its own for the while."""
     name = _mount_name(folder)
     light.inside(

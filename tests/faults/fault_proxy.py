@@ -28,10 +28,10 @@ class _Pair:
     def reset(self) -> None:
         """An RST to both ends."""
         for end in (self.client, self.server):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is over already
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RD)  # wakes the pump, which still holds it
-                end.close()
+            end.close()
 
 
 class Proxy:

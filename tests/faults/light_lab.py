@@ -196,6 +196,9 @@ class Client:
 class LightLab:
     """A running lab of the light service."""
 
+    name_of_service, unit, state, site = SERVICE, UNIT, STATE, SITE
+    beside = ("lightserve-1.0.0.dist-info", "sglang")
+
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.sets = folder / "sets"
@@ -260,7 +263,8 @@ class LightLab:
 
     def start(self, *words: str, port: int | None = None, **settings: Any) -> Client:
         """opsctl, halting as `fault_client` says, through a proxy at `port` if one is named."""
-        host: dict[str, Any] = {"services": {SERVICE: dict(self.service)}, "lab": self.name}
+        services = {self.name_of_service: dict(self.service)}
+        host: dict[str, Any] = {"services": services, "lab": self.name}
         if port is not None:
             found = lab.connection(self.name)
             known = self.folder / "known_hosts"
@@ -274,7 +278,7 @@ class LightLab:
                 "identity_file": str(found.identity_file),
                 "known_hosts": str(known),
             }
-            host["services"][SERVICE]["listen"] = self.address
+            services[self.name_of_service]["listen"] = self.address
         content = {"version": 1, "defaults": {"host": "light"}, "hosts": {"light": host}}
         path = self.folder / "inventory.yaml"
         draft = self.folder / f"inventory.{time.monotonic_ns()}"
@@ -316,12 +320,24 @@ class LightLab:
         while time.monotonic() < deadline:
             versions = self.served()
             if versions is not None:
-                return whole(versions)
+                return self.whole(versions)
             time.sleep(0.1)
         raise RuntimeError("the light service does not answer")
 
+    def whole(self, versions: dict[str, int]) -> int:
+        """See `whole`."""
+        return whole(versions)
+
+    def seen(self, versions: dict[str, int]) -> int:
+        """What a watch that asks all the time notes."""
+        return self.whole(versions)
+
+    def version_of(self, files: dict[str, str]) -> int | None:
+        """Which version files with these hashes are."""
+        return next((v for v in range(VERSIONS) if files == hashes(v)), None)
+
     def look(self) -> dict[str, Any]:
-        words = f"python3 /opt/faults/fault_look.py {STATE} {SITE} {UNIT}"
+        words = f"python3 /opt/faults/fault_look.py {self.state} {self.site} {self.unit}"
         found: dict[str, Any] = json.loads(self.inside(words))
         return found
 
@@ -358,12 +374,12 @@ class Watch:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.1):
             versions = self._light.served()
             seen: int | str | None = None
             if versions is not None:
                 try:
-                    seen = whole(versions)
+                    seen = self._light.seen(versions)
                 except Mixture as error:
                     seen = str(error)
             if not self.changes or self.changes[-1][1] != seen:
@@ -388,23 +404,25 @@ class Watch:
 # -- what a settled host must be ---------------------------------------------------------------
 
 
-def faults_of(found: dict[str, Any], served: dict[str, int] | None) -> tuple[int | None, list[str]]:
+def faults_of(
+    light: LightLab, found: dict[str, Any], served: dict[str, int] | None
+) -> tuple[int | None, list[str]]:
     """The version that disk, state and server agree on, and everything that is wrong."""
     wrong: list[str] = []
-    by_hash = [v for v in range(VERSIONS) if found["files"] == hashes(v)]
-    version = by_hash[0] if by_hash else None
+    version = light.version_of(found["files"])
     if version is None:
         wrong.append(f"the files are of no one version: {_odd(found['files'])}")
     try:
         if served is None:
             wrong.append("nothing is served")
-        elif whole(served) != version:
-            wrong.append(f"version {whole(served)} is served, {version} is on disk")
+        elif light.whole(served) != version:
+            wrong.append(f"version {light.whole(served)} is served, {version} is on disk")
     except Mixture as error:
         wrong.append(str(error))
     wrong += _state_faults(found, version)
-    if found["beside"] != ["lightserve-1.0.0.dist-info", "sglang"]:
-        wrong.append(f"beside the package there are {found['beside']}")
+    if found["beside"] != sorted(light.beside):
+        odd = set(found["beside"]) ^ set(light.beside)
+        wrong.append(f"beside the package there are {odd}")
     if (found["unit"].get("ActiveState"), found["unit"].get("SubState")) != ("active", "running"):
         wrong.append(f"the unit is {found['unit']}")
     return version, wrong

@@ -58,6 +58,7 @@ class Conversation:
         self._lock = threading.Lock()
         self._gone = ""
         self._silent = ""
+        self._speaks = False
         self._heard = time.monotonic()
         self._closed = threading.Event()
         self._rest = b""
@@ -94,6 +95,10 @@ class Conversation:
     def keep_alive(self, every: float, patience: float) -> None:
         """Speak each `every` seconds from now on, which the host answers: either side takes the
         other for lost after `patience` of silence, and a half-open connection ends so."""
+
+        if self._speaks:
+            return
+        self._speaks = True
 
         def speak() -> None:
             self._heard = time.monotonic()

@@ -6,7 +6,8 @@ Answer   ``{"id": 1, "item": ...}`` any number of times from a stream, then once
 
 Each request runs in a thread of its own, so a long `watch` does not hold up `unit_state`.
 End of input ends the program, and with it every lock that it held. So does silence, once a
-client has said ``{"alive": SECONDS}``: a half-open connection never ends by itself.
+client has said ``{"alive": SECONDS}``: a half-open connection never ends by itself. Each such
+word is answered by ``{"id": 0, "alive": true}``.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Server:
             self._heard = time.monotonic()
             if "alive" in request:
                 self._expect_life(float(request["alive"]))
+                self._answer(0, "alive", True)  # no request's number: a sign of life in return
                 continue
             number = request["id"]
             if request.get("cancel"):

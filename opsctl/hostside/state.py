@@ -233,15 +233,15 @@ class Lock:
     def take(self, state: State, holder: Record) -> None:
         state.prepare()
         descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _lock_exclusively(descriptor, state)
-        except BaseException:
-            os.close(descriptor)
-            raise
         facts = {"since": time.time(), "pid": os.getpid(), "from": client_address()}
         data = json.dumps(dict(holder, **facts)).encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, data, 0)
+        try:
+            _lock_exclusively(descriptor, state)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, data, 0)
+        except BaseException:  # a full disk: not to hold what nobody knows of
+            os.close(descriptor)
+            raise
         self._descriptor, self._root = descriptor, state.root
 
     def release(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import glob
 import json
 import os
@@ -232,7 +233,8 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         "mixed": sorted({*_mixed(under_way), number}),
         "time": time.time(),
     }
-    write_atomically(state.path("swap"), json.dumps(intent).encode())
+    if not _told(under_way, current, number):
+        write_atomically(state.path("swap"), json.dumps(intent).encode())
     with exchange.alone(package_dir):
         exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
         changed = _apply_at_once(state, package_dir, wanted)
@@ -241,10 +243,21 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
             changed = _apply(state, package_dir, wanted)
         _verify(package_dir, wanted)
     changed += unitfiles.apply(state, install["unit"], unit_wanted)
-    state.set_current(number)
+    if current is None or current["number"] != number:
+        state.set_current(number)
     os.unlink(state.path("swap"))
     sync_folder(state.root)
     return {"changed": changed, "verified": len(wanted) + len(unit_wanted), "atomic": atomic}
+
+
+def _told(under_way: Optional[Record], current: Optional[Record], number: int) -> bool:
+    """Whether the file of the swap that was cut off says all that a next cut would need.
+
+    It does for the way back and for a second try, so a disk that is full since hinders neither.
+    """
+    if under_way is None:
+        return False
+    return number == under_way["to"] or (current is not None and number == current["number"])
 
 
 def _apply_at_once(
@@ -363,4 +376,9 @@ def _drop_bytecode(full: str) -> None:
     folder, name = os.path.split(full)
     stem = glob.escape(os.path.splitext(name)[0])
     for cached in glob.glob(os.path.join(glob.escape(folder), "__pycache__", stem + ".*.pyc")):
-        os.unlink(cached)
+        try:
+            os.unlink(cached)
+        except OSError as error:
+            # Read-only since, and the source is right: no reason to leave the service down.
+            if error.errno != errno.EROFS:
+                raise

@@ -109,8 +109,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
         acted = run.guard_report or _reach_again(run)
         if acted is not None:
             return _guard_restored(run, acted)
-        if run.guarded:
-            _step(run, "guard", steps.guard)  # anew: its terms were for the way there
+        _renew_guard(run)
         _step(run, "stop", steps.stop)
         if run.swapped and run.origin is not None:
             run.target = run.origin
@@ -140,6 +139,18 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     state = "serves again" if serving else "is in place; the unit was down before and stays so"
     emit(Event("restore", "ok", f"{generation} {state}"))
     return True
+
+
+def _renew_guard(run: Run) -> None:
+    """Its terms were for the way there. On a full disk those stand, and lead back as well."""
+    if not run.guarded:
+        return
+    try:
+        _step(run, "guard", steps.guard)
+    except errors.Unreachable:
+        raise
+    except errors.OpsctlError as error:
+        run.session.emit(Event("guard", "warn", f"as it was armed before: {error.message}"))
 
 
 def _note_rolled_back(run: Run, failure: StepFailed) -> None:
@@ -179,10 +190,12 @@ def _inconclusive(run: Run) -> bool:
 
 
 def _finish(run: Run, began: float) -> Report:
-    inconclusive = _inconclusive(run)
+    inconclusive = _inconclusive(run) or run.guarded
     reasons: tuple[Reason, ...] = ()
     if inconclusive and run.smoke is not None:
         reasons = tuple(Reason(code="inconclusive", message=r) for r in run.smoke.reasons)
+    if run.guarded:
+        reasons += (_still_guarded(run),)
     return Report(
         command=run.command,
         host=run.session.host.name,
@@ -195,6 +208,15 @@ def _finish(run: Run, began: float) -> Report:
         started_at=began,
         duration_s=round(time.time() - began, 3),
         data=_data(run),
+    )
+
+
+def _still_guarded(run: Run) -> Reason:
+    return Reason(
+        code="guard_armed",
+        message="the guard on the host could not be called off: once it can, it ends the rollout "
+        f"in generation {run.origin}",
+        remedy=f"opsctl confirm {run.session.host.name} to keep what is there",
     )
 
 

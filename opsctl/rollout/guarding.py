@@ -43,7 +43,6 @@ def arm(run: Run, stop_bound: float) -> None:
         program=guard_program(),
     )
     run.guarded = True
-    run.session.keep_alive()
 
 
 def _way_out(run: Run) -> int | None:
@@ -75,6 +74,7 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
     """
     began = time.monotonic()
     told = False
+    run.session.keep_alive()
     while True:
         try:
             run.session.lock(f"restoring after opsctl {run.command}")

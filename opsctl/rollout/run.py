@@ -60,7 +60,7 @@ class Run:
     target: int | None = None  # the generation to put in place
     target_status: str = ""  # how that one ended when it was last in place, for a rollback
     guarded: bool = False  # the guard on the host is armed
-    guard_report: Mapping[str, Any] | None = None  # what it did while this side was lost
+    guard_report: Mapping[str, Any] | None = None  # what it did while this side was away
     touched: bool = False  # from here on the host is not as it was
     swapped: bool = False
     watch: Subscription | None = None

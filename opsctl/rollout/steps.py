@@ -93,6 +93,7 @@ def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
 
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
+    run.session.keep_alive()  # first: a lock whose holder is cut off now must not last for hours
     run.session.lock(why, run.options.lock_wait)
     # Somebody may have been faster between the look and the lock, or while we asked "Apply?".
     facts = run.session.inspect()
@@ -269,24 +270,49 @@ def smoke(run: Run) -> str:
 def confirm(run: Run) -> str:
     assert run.target is not None
     try:
-        run.session.call(
-            "conclude",
-            number=run.target,
-            status="confirmed" if _passed(run) else "unconfirmed",
-            verdict=_verdict(run),
-            load_seconds=run.ready.ready_s if run.ready else None,
-        )
+        try:
+            _conclude(run)
+        except Unreachable:
+            _return_to_conclude(run)
     except OpsctlError as error:
         # It is proven and it serves; a full disk is no reason for another eleven minutes down.
         run.session.emit(Event("confirm", "warn", f"not recorded: {error.message}"))
         guarding.disarm(run)
         return f"generation {run.target} serves, but the host could not record it"
     guarding.disarm(run)
+    run.guarded = False  # the record alone tells the guard as much
     return f"generation {run.target}"
+
+
+def _conclude(run: Run) -> None:
+    run.session.call(
+        "conclude",
+        number=run.target,
+        status="confirmed" if _passed(run) else "unconfirmed",
+        verdict=_verdict(run),
+        load_seconds=run.ready.ready_s if run.ready else None,
+    )
+
+
+def _return_to_conclude(run: Run) -> None:
+    """It is proven, but unless the host is told so, its guard ends it in the old version."""
+    run.session.emit(Event("reconnect", "start"))
+    try:
+        run.session.reconnect()
+        run.guard_report = guarding.take_over(run)
+    except (Unreachable, LockHeld) as error:
+        raise StepFailed(error.code, error.message, remedy=error.remedy) from None
+    run.session.emit(Event("reconnect", "ok"))
+    if run.guard_report is not None:
+        raise StepFailed(
+            "connection_lost", "the connection was lost, and the guard on the host acted"
+        )
+    _conclude(run)
 
 
 def record(run: Run) -> str:
     guarding.disarm(run)
+    run.guarded = False  # armed still, it finds the service as it has to be
     if run.ready is not None:
         try:
             run.session.call("record_load", seconds=run.ready.ready_s)

@@ -57,6 +57,9 @@ class Conversation:
         self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
         self._lock = threading.Lock()
         self._gone = ""
+        self._silent = ""
+        self._speaks = False
+        self._heard = time.monotonic()
         self._closed = threading.Event()
         self._rest = b""
         nonce = secrets.token_hex(8)
@@ -90,12 +93,23 @@ class Conversation:
         return StreamSubscription(op, answers, end, lambda: self._gone)
 
     def keep_alive(self, every: float, patience: float) -> None:
-        """Speak each `every` seconds from now on; the host may end after `patience` of silence."""
+        """Speak each `every` seconds from now on, which the host answers: either side takes the
+        other for lost after `patience` of silence, and a half-open connection ends so."""
+
+        if self._speaks:
+            return
+        self._speaks = True
 
         def speak() -> None:
+            self._heard = time.monotonic()
             with contextlib.suppress(errors.Unreachable):
                 while not self._gone and not self._closed.wait(every):
                     self._send({"alive": patience})
+                    if time.monotonic() - self._heard > patience:
+                        self._silent = f"the host gave no sign of life for {patience:.0f} s"
+                        with contextlib.suppress(OSError, EOFError):  # it ended by itself
+                            self._pipe.close()
+                        return
 
         with contextlib.suppress(errors.Unreachable):
             self._send({"alive": patience})
@@ -122,8 +136,8 @@ class Conversation:
         with self._lock:
             try:
                 self._pipe.send(json.dumps(frame).encode() + b"\n")
-            except OSError as error:
-                raise _connection_lost(str(error)) from None
+            except (OSError, EOFError) as error:  # paramiko has both for a connection that is gone
+                raise _connection_lost(str(error) or "it was closed") from None
 
     def _handshake(self, nonce: str, timeout: float) -> None:
         wanted = f"{MARKER} {nonce}".encode()
@@ -157,10 +171,13 @@ class Conversation:
                 data = self._pipe.receive(None)
                 if not data:
                     break
+                self._heard = time.monotonic()
                 buffer += data
-            reason = self._pipe.stderr().strip()[-500:] or "the connection was closed"
+            reason = (
+                self._silent or self._pipe.stderr().strip()[-500:] or "the connection was closed"
+            )
         except (OSError, ValueError, EOFError) as error:
-            reason = str(error) or type(error).__name__
+            reason = self._silent or str(error) or type(error).__name__
         self._gone = reason
         for answers in list(self._waiting.values()):
             answers.put(_GONE)

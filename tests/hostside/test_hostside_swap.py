@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from opsctl.hostside import exchange
 from opsctl.hostside import install as installed
+from opsctl.hostside import state as state_module
 from opsctl.hostside import swap as module
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.state import write_atomically
@@ -400,7 +402,7 @@ def test_the_way_back_of_a_cut_swap_may_be_cut_too(
     monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
     env.deploy({"b.py": b"B = 1\n"})
     number = env.stage({"a.py": NEW, "extra/d.py": b"D = 1\n"})["number"]
-    for towards, writes in ((number, 1), (1, 0)):
+    for towards, writes in ((number, 1), (1, -1)):
         with monkeypatch.context() as patch:
             cut_after(patch, writes)
             with pytest.raises(Cut):
@@ -418,6 +420,31 @@ def test_what_is_in_place_needs_no_write(env: Environment, monkeypatch: pytest.M
             env.swap(number)
         env.swap(0)
     assert env.tree() == WHEEL
+
+
+def test_the_way_back_of_a_cut_swap_needs_no_room_in_the_state_folder(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It got full in the middle of the swap: the old files must come back all the same."""
+    monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
+    number = env.stage(FILES)["number"]
+    with monkeypatch.context() as patch:
+        cut_after(patch, 1)
+        with pytest.raises(Cut):
+            env.swap(number)
+    assert env.tree() != WHEEL
+    real = write_atomically
+
+    def full(path: str, *args: Any) -> None:
+        if path.startswith(env.state.root):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        real(path, *args)
+
+    monkeypatch.setattr(module, "write_atomically", full)
+    monkeypatch.setattr(state_module, "write_atomically", full)
+    env.swap(0)
+    assert env.tree() == WHEEL
+    assert env.state.swap_under_way() is None
 
 
 def test_a_hand_edit_that_a_rollback_replaces_is_kept(env: Environment) -> None:

@@ -23,6 +23,9 @@ from opsctl.units.properties import Unit
 NAMES = ("preflight", "lock", "stage", "guard", "stop", "swap", "start", "wait", "smoke", "confirm")
 
 
+CONFIRM = steps.confirm  # before any test replaces it
+
+
 class FakeSession:
     """Reachable unless told otherwise; remembers what it was asked."""
 
@@ -51,7 +54,7 @@ class FakeSession:
         self.call("lock", why=why)
 
     def keep_alive(self) -> None:
-        pass
+        self.calls.append(("keep_alive", {}))
 
     def guard(self) -> dict[str, Any]:
         return {"terms": None, "report": self.guard_report}
@@ -268,6 +271,35 @@ def test_a_lost_connection_is_made_again_to_restore(script: Script) -> None:
     assert report.exit_code == 10
     locks = [params["why"] for op, params in script.session.calls if op == "lock"]
     assert locks == ["restoring after opsctl deploy"] * 4
+
+
+@pytest.mark.parametrize(
+    ("guard_acted", "exit_code"), [(None, 0), ({"token": "t", "seconds": 2.0}, 10)]
+)
+def test_a_proof_that_the_host_did_not_hear_of_is_told_on_a_new_connection(
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    guard_acted: dict[str, Any] | None,
+    exit_code: int,
+) -> None:
+    """The guard would undo it, so 'serves, but not recorded' is no end."""
+    session, call, lost = script.session, script.session.call, [True]
+
+    def conclude(op: str, **params: Any) -> None:
+        if op == "conclude" and lost:
+            lost.pop()
+            raise Unreachable("the connection to the host was lost")
+        call(op, **params)
+
+    monkeypatch.setattr(session, "call", conclude)
+    monkeypatch.setitem(steps.STEPS, "confirm", CONFIRM)
+    if guard_acted is not None:
+        facts = {"to": 3, "at": 0.0, "why": "lost", "serving": True, "healthy": True}
+        session.guard_report = facts | guard_acted
+    report = script.execute()
+    assert report.exit_code == exit_code
+    told = [params["status"] for op, params in session.calls if op == "conclude"]
+    assert told == (["confirmed"] if guard_acted is None else [])
 
 
 def test_a_host_that_stays_away_cannot_be_restored(script: Script) -> None:

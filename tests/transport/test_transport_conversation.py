@@ -305,3 +305,27 @@ def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
     python.chmod(0o755)
     with pytest.raises(errors.Unreachable), local(str(python)):
         pytest.fail("not reached")
+
+
+def test_a_host_that_falls_silent_counts_as_lost(
+    site: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way back of a half-open connection: nothing ever says that it is dead."""
+    with talk(f"exec {HOST_PROGRAM}") as conversation:
+        pipe = conversation._pipe
+        assert isinstance(pipe, _ProcessPipe)
+        process, close = pipe._process, pipe.close
+
+        def end() -> None:  # a channel's close does not wait for the far end
+            process.kill()
+            close()
+
+        monkeypatch.setattr(pipe, "close", end)
+        conversation.keep_alive(0.1, 2.0)
+        time.sleep(3.0)  # its answers alone keep the conversation alive
+        assert conversation.call("generations", site=site) == []
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(errors.Unreachable, match="no sign of life"):
+            conversation.call("generations", site=site, timeout=60)
+        assert time.monotonic() - began < 20

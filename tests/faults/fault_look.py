@@ -1,0 +1,71 @@
+"""Run on the host: everything about a service that a settled rollout must leave right, as JSON.
+
+Standard library only. Arguments: the service's state folder, its site-packages, its unit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def look(state: Path, site: Path, unit: str) -> dict[str, Any]:
+    package = site / "sglang"
+    shown = subprocess.run(
+        ["systemctl", "show", unit, "-p", "ActiveState,SubState,NRestarts,Job"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    report = text(state / "guard-report.json")
+    return {
+        "files": {p: digest(package / p) for p in below(package) if not p.endswith(".pyc")},
+        "beside": sorted(path.name for path in site.iterdir()),
+        "state": [p for p in below(state) if not p.startswith("objects/")],
+        "current": text(state / "current"),
+        "locked": locked(state / "lock"),
+        "guard": text(state / "guard.json"),
+        "report": json.loads(report) if report else None,
+        "objects": {p: digest(state / "objects" / p) for p in below(state / "objects")},
+        "generations": {
+            path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in (state / "generations").glob("*.json")
+        },
+        "unit": dict(line.split("=", 1) for line in shown.splitlines() if "=" in line),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(look(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])))

@@ -1,0 +1,65 @@
+"""A sample of the faults, on the light service; `fault_matrix.py` runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fault_cases import BY_NAME, run_case
+from fault_random import QUICK, run_one
+from light_lab import LightLab, Mixture, contents, part, whole
+
+pytestmark = [pytest.mark.timeout(300)]
+lab = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
+    found = LightLab("fault-sample", tmp_path_factory.mktemp("light"))
+    found.up()
+    try:
+        yield found
+    finally:
+        found.down()
+
+
+@lab
+@pytest.mark.parametrize(
+    ("fault", "step", "ends", "guard"),
+    [
+        ("client killed", "stop", "old", True),
+        ("client killed", "swapping", "old", True),
+        ("client killed", "start", "old", True),
+        ("client killed", "conclude", "new", False),
+        ("host rebooted at once", "swapping", "old", True),
+        ("half open both ways", "smoke", None, None),
+        ("second deploy", "stop", "new", False),
+        ("state folder's disk full", "swapping", "old", False),
+    ],
+)
+def test_ends_whole(
+    light: LightLab, fault: str, step: str, ends: str | None, guard: bool | None
+) -> None:
+    version = light.await_serving(60)
+    result = run_case(light, BY_NAME[fault], step, new=1 + version % 5, **QUICK)
+    assert result.wrong == []
+    assert ends in (None, result.end)
+    assert guard in (None, result.guard_acted)
+
+
+@lab
+def test_a_short_random_run(light: LightLab) -> None:
+    for number in range(3):
+        record = run_one(light, seed=1, number=number)
+        assert record["wrong"] == [], record
+
+
+def test_a_mixture_is_seen() -> None:
+    """What all of this rests on."""
+    served = {p[6:-3]: 2 for p in contents(2) if p.startswith("parts/p")}
+    assert whole(served) == 2
+    with pytest.raises(Mixture):
+        whole(served | {"p07": 3})
+    with pytest.raises(Mixture, match="extra"):
+        whole(served | {"extra": 2})
+    assert len(part(7, 2)) == len(part(7, 3)), "a stale bytecode has to pass for the new one"

@@ -45,7 +45,7 @@ def test_ends_whole(
 
 @lab
 def test_a_short_random_run(light: LightLab) -> None:
-    for number in (1, 4):
+    for number in (3, 5):
         record = run_one(light, seed=1, number=number)
         assert record["wrong"] == [], record
 

@@ -308,7 +308,8 @@ def strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) ->
     struck = time.monotonic()
     fault.act(case)
     case.release()
-    result.exit = case.client.finish(fault.bound)
+    bound = fault.bound + case.light.slower
+    result.exit = case.client.finish(bound)
     report = case.client.report
     result.summary = report["summary"] if report else ""
     if "Traceback" in "\n".join(case.client.stderr):
@@ -316,7 +317,7 @@ def strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) ->
     if fault.disk is not None:
         result.healed = _await(case.light, lambda: case.light.served() is not None, 25)
         _free_disk(case.light, fault.disk)
-    found = _await_settled(case.light, struck + fault.bound)
+    found = _await_settled(case.light, struck + bound)
     result.settled_s = round(time.monotonic() - struck, 1)
     watch.stop()
     healthy = watch.healthy_after(struck)
@@ -364,11 +365,12 @@ def _silence(watch: Watch, since: float) -> float:
 
 def judge(light: LightLab, result: Result, watch: Watch, ends: dict[int, str] | None) -> None:
     """Everything that is wrong; `ends` are the versions in which it may have ended, if known."""
-    version, wrong = faults_of(light, light.look(), light.served(5.0))
+    found = light.look()
     # A disk that was full to the end keeps the record back, and the client says so.
     struck_disk = result.fault in BY_NAME and BY_NAME[result.fault].disk is not None
-    if result.exit in _SAYS_NEW and struck_disk:
-        wrong = [w for w in wrong if not w.endswith("in place is staged")]
+    if result.exit in (0, 12) and struck_disk:
+        light.unrecorded.add((found["current"] or "").strip())
+    version, wrong = faults_of(light, found, light.served(5.0))
     result.wrong += wrong + watch.mixtures
     if result.exit in (1, -99):
         result.wrong.append(f"the client ended with {result.exit}: {result.summary}")

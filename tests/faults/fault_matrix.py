@@ -145,6 +145,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only cases whose fault@step has this text")
     parser.add_argument("--runs", type=int, default=1, help="of each case")
     parser.add_argument("--random", type=int, default=0, help="so many random runs instead")
+    parser.add_argument("--numbers", help="replay these random runs of the seed: 7,60")
     parser.add_argument("--real", action="store_true", help="a handful, on SGLang itself")
     parser.add_argument("--random-record", help="a record of random runs, for the page")
     parser.add_argument("--real-record", help="a record of cases on SGLang, for the page")
@@ -152,8 +153,11 @@ def main() -> int:
     parser.add_argument("--labs", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=600, help="begin no case after these")
     options = parser.parse_args()
-    if options.random:
-        record = run_random(options.random, options.seed, options.labs, options.minutes, on_labs)
+    if options.random or options.numbers:
+        numbers = list(range(options.random))
+        if options.numbers:
+            numbers = [int(number) for number in options.numbers.split(",")]
+        record = run_random(numbers, options.seed, options.labs, options.minutes, on_labs)
         failed = record["failures"]
     else:
         record = matrix(options)

@@ -58,6 +58,7 @@ def page(record: dict[str, Any], **others: Any) -> str:
     text += f"\n{len(cases)} cases were run, {len(failed)} went wrong"
     missing = record.get("missing") or []
     text += f"; {len(missing)} were not run.\n" if missing else ".\n"
+    text += f"\n{record['note']}\n" if record.get("note") else ""
     text += "\nTime to healthy: from the fault until it served for good, median and longest.\n\n"
     text += _by_fault(cases) + "\n### Case by case\n\n" + _LEGEND_CELLS + _grid(cases)
     text += _failures(failed)
@@ -161,6 +162,7 @@ def _random(record: dict[str, Any]) -> str:
         f"the same hosts. {len(record['failures'])} went wrong. The guard's grace and the "
         "patience with silence were cut to seconds for it.\n\n"
     )
+    text += f"{record['note']}\n\n" if record.get("note") else ""
     lines = ["| fault | runs | went wrong |", "|---|---:|---:|"]
     wrong: dict[str, int] = defaultdict(int)
     for run in record["failures"]:

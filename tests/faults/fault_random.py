@@ -97,26 +97,27 @@ def run_one(light: LightLab, seed: int, number: int) -> dict[str, Any]:
 
 
 def run_random(
-    count: int, seed: int, labs: int, minutes: float, on_labs: Callable[..., None]
+    numbers: list[int], seed: int, labs: int, minutes: float, on_labs: Callable[..., None]
 ) -> dict[str, Any]:
+    """Those runs of the seed, and their record."""
     runs: list[dict[str, Any]] = []
 
     def keep(record: dict[str, Any]) -> None:
         runs.append(record)
         wrong = f" WRONG {record['wrong']}" if record["wrong"] else ""
         sys.stderr.write(
-            f"{len(runs)}/{count} #{record['number']} {record['step']} {record['fault']}: "
+            f"{len(runs)}/{len(numbers)} #{record['number']} {record['step']} {record['fault']}: "
             f"{record['end']}, exit {record['exit']}, {record['took_s']} s{wrong}\n"
         )
 
     def job(number: int) -> Callable[[LightLab], dict[str, Any]]:
         return lambda light: run_one(light, seed, number)
 
-    jobs = [job(number) for number in range(count)]
+    jobs = [job(number) for number in numbers]
     on_labs(jobs, labs, time.monotonic() + minutes * 60, keep)
     return {
         "seed": seed,
-        "wanted": count,
+        "wanted": len(numbers),
         "done": len(runs),
         "commands": dict(Counter(run["command"] for run in runs)),
         "faults": dict(Counter(str(run["fault"]) for run in runs)),

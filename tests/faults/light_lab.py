@@ -197,6 +197,7 @@ class LightLab:
     """A running lab of the light service."""
 
     name_of_service, unit, state, site = SERVICE, UNIT, STATE, SITE
+    slower = 0.0  # seconds more to settle in than the light service takes
     beside = ("lightserve-1.0.0.dist-info", "sglang")
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -205,6 +206,8 @@ class LightLab:
         if not self.sets.exists():
             write_sets(self.sets)
         self.address = ""
+        # Generations that stayed although a full disk kept their record back.
+        self.unrecorded: set[str] = set()
         self.service = {
             "unit": UNIT,
             "python": PYTHON,
@@ -419,7 +422,7 @@ def faults_of(
             wrong.append(f"version {light.whole(served)} is served, {version} is on disk")
     except Mixture as error:
         wrong.append(str(error))
-    wrong += _state_faults(found, version)
+    wrong += _state_faults(found, version, light.unrecorded)
     if found["beside"] != sorted(light.beside):
         odd = set(found["beside"]) ^ set(light.beside)
         wrong.append(f"beside the package there are {odd}")
@@ -443,7 +446,7 @@ _STATE_FILES = frozenset(
 )
 
 
-def _state_faults(found: dict[str, Any], version: int | None) -> list[str]:
+def _state_faults(found: dict[str, Any], version: int | None, unrecorded: set[str]) -> list[str]:
     wrong = []
     for path in found["state"]:
         folder, _, name = path.rpartition("/")
@@ -452,10 +455,10 @@ def _state_faults(found: dict[str, Any], version: int | None) -> list[str]:
             wrong.append(f"in the state folder there is {path}")
     if found["locked"]:
         wrong.append("the lock is held")
-    return wrong + _current_faults(found, version) + _store_faults(found)
+    return wrong + _current_faults(found, version, unrecorded) + _store_faults(found)
 
 
-def _current_faults(found: dict[str, Any], version: int | None) -> list[str]:
+def _current_faults(found: dict[str, Any], version: int | None, unrecorded: set[str]) -> list[str]:
     generations, current = found["generations"], (found["current"] or "").strip()
     if not current:
         if version == 0 and not set(generations) - {"0"}:
@@ -468,7 +471,7 @@ def _current_faults(found: dict[str, Any], version: int | None) -> list[str]:
     odd = [p for p, f in generation["files"].items() if found["files"].get(p) != f["sha256"]]
     if odd:
         wrong.append(f"not as generation {current} has them: {odd}")
-    if generation["status"] in ("staged", "abandoned"):
+    if generation["status"] in ("staged", "abandoned") and current not in unrecorded:
         wrong.append(f"generation {current} in place is {generation['status']}")
     return wrong
 

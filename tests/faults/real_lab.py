@@ -21,6 +21,7 @@ class RealLab(LightLab):
     """Which version a running SGLang has imported it does not tell: `whole` takes the disk's."""
 
     name_of_service, unit = "sglang-k26-ddtree", "sglang-k26-ddtree.service"
+    slower = 300.0
     state = f"/var/lib/opsctl/{name_of_service}"
     site = "/opt/sglang/lib/python3.11/site-packages"
 

@@ -27,6 +27,7 @@ from .install import read_bytes
 from .state import Record, State, write_atomically
 
 TERMS, PROGRAM, REPORT = "guard.json", "guard.py", "guard-report.json"
+_ARMING: Record = {"arming": True}
 UNITS = "/etc/systemd/system"
 
 # notify: `systemctl start` returns when the guard really watches. Before: after a reboot the
@@ -62,7 +63,13 @@ def unit_name(service: str) -> str:
 
 def terms(state: State) -> Optional[Record]:
     """The terms while armed, else None. Damaged ones read as none: they restore nothing."""
-    return _read(state.path(TERMS))
+    found = _read(state.path(TERMS))
+    return None if found == _ARMING else found
+
+
+def wanted(state: State) -> bool:
+    """Whether the guard's process has something to watch: armed, or about to be."""
+    return os.path.exists(state.path(TERMS))
 
 
 def report(state: State) -> Optional[Record]:
@@ -97,18 +104,23 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
         deadline=time.monotonic() + given["within"],
     )
     _install(state, site, program)
-    write_atomically(state.path(TERMS), json.dumps(content).encode())
+    first = terms(state) is None
+    if first:
+        # The guard runs before its terms stand: were this program to end between the two, terms
+        # that nobody watches would be left.
+        write_atomically(state.path(TERMS), json.dumps(_ARMING).encode())
     name = unit_name(site["service"])
     # restart: a guard that is about to exit, its last rollout done, would count as started.
     done = units.run(["systemctl", "restart", "--", name], timeout=30)
     if done.returncode != 0:
-        with contextlib.suppress(OSError):
-            os.unlink(state.path(TERMS))
+        if first:
+            disarm(state)
         raise HostFault(
             "guard_failed",
             "the guard on the host does not start: %s" % done.stderr.strip(),
             "see `systemctl status %s` there" % name,
         )
+    write_atomically(state.path(TERMS), json.dumps(content).encode())
 
 
 def disarm(state: State) -> None:

@@ -54,10 +54,7 @@ class Guardian:
     def run(self) -> int:
         """Until the rollout has ended or its service is put right; the exit status."""
         terms = guard.terms(self._state)
-        if terms is None:
-            _notify("READY=1")
-            return 0
-        rebooted = terms["boot_id"] != probe.boot_id()
+        rebooted = terms is not None and terms["boot_id"] != probe.boot_id()
         if not rebooted:
             _notify("READY=1")
         while True:
@@ -83,15 +80,15 @@ class Guardian:
         """Why the guard has the lock now, or None when the rollout has ended."""
         why = "its client was lost"
         while True:
-            terms = guard.terms(self._state)
-            if terms is None:
+            if not guard.wanted(self._state):
                 return None
             try:
                 self._take()
                 return why
             except HostFault:
                 pass
-            if time.monotonic() > terms["deadline"]:
+            terms = guard.terms(self._state)
+            if terms is not None and time.monotonic() > terms["deadline"]:
                 why = "its client gave no sign of life"
                 end_holder(self._state, str(terms["token"]))
             time.sleep(_POLL)

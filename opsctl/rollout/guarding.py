@@ -74,7 +74,6 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
     """
     began = time.monotonic()
     told = False
-    run.session.keep_alive()
     while True:
         try:
             run.session.lock(f"restoring after opsctl {run.command}")
@@ -88,7 +87,6 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
                 told = True
                 run.session.emit(Event("guard", "info", "the guard on the host is at work"))
             time.sleep(2)
-    run.session.keep_alive()
     report: Mapping[str, Any] | None = run.session.guard()["report"]
     if report is None or report["token"] != run.session.token or "seconds" not in report:
         return None

@@ -118,8 +118,6 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     if terms is not None:
         text = f"{guard_text.pending(terms)}; it waits for this lock"
         session.emit(Event("lock", "warn", text))
-    # A laptop that fell asleep must not keep the lock for hours.
-    session.keep_alive()
     session.emit(Event("lock", "ok", f"held: {why}" + ("" if argv else "; Ctrl-C frees it")))
     began = time.time()
     status: int | None = None

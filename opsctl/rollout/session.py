@@ -113,6 +113,7 @@ class Session:
         Raises:
             LockHeld: somebody else has it.
         """
+        self.keep_alive()  # first: a lock whose holder is cut off now must not last for hours
         deadline = time.monotonic() + wait
         told = ""
         while True:

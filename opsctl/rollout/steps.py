@@ -93,7 +93,6 @@ def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
 
 def lock(run: Run) -> str:
     why = run.options.why or f"opsctl {run.command}"
-    run.session.keep_alive()  # first: a lock whose holder is cut off now must not last for hours
     run.session.lock(why, run.options.lock_wait)
     # Somebody may have been faster between the look and the lock, or while we asked "Apply?".
     facts = run.session.inspect()

@@ -365,3 +365,19 @@ echo "$@" >> {host.env.root}/told
     host.arm(to=None)
     assert host.guard() == 0
     assert host.report["healthy"] is True
+
+
+def test_a_program_that_ends_while_it_arms_leaves_nothing(host: Host) -> None:
+    """Between the guard's start and its terms nothing has been changed yet."""
+    Path(host.env.state.path(guard.TERMS)).write_text('{"arming": true}')
+    thread = threading.Thread(target=host.guard)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="ann@laptop", why="", token="t")
+        thread.start()
+        time.sleep(0.3)
+        assert thread.is_alive(), "it waits for the terms"
+        assert remote.call("guard", site=host.site)["terms"] is None
+    thread.join(20)
+    assert not host.restored()
+    assert not Path(host.env.state.path(guard.TERMS)).exists()
+    assert guard.report(host.env.state) is None

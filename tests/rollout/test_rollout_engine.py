@@ -53,9 +53,6 @@ class FakeSession:
     def lock(self, why: str) -> None:
         self.call("lock", why=why)
 
-    def keep_alive(self) -> None:
-        self.calls.append(("keep_alive", {}))
-
     def guard(self) -> dict[str, Any]:
         return {"terms": None, "report": self.guard_report}
 

@@ -94,6 +94,11 @@ class Swapping:
         """Those that began while a swap was under way."""
         return [i for i in self.imports if any(b <= i.began <= e for b, e in self.swaps)]
 
+    @property
+    def clear(self) -> list[Import]:
+        """Those of them that were not over an instant."""
+        return [i for i in self.during if not self.straddles(i)]
+
     def straddles(self, one: Import) -> bool:
         return any(one.began <= after and one.ended >= before for before, after in self.instants)
 
@@ -101,7 +106,8 @@ class Swapping:
 def measure(
     env: Environment, patch: pytest.MonkeyPatch, *, at_once: bool, wanted: int, patience: float
 ) -> Swapping:
-    """Swap to and fro until `wanted` imports began during swaps, but for `patience` at most."""
+    """Swap to and fro until `wanted` imports began during swaps that are not over an instant of
+    exchange, but for `patience` seconds at most."""
     swaps: list[tuple[float, float]] = []
     instants: list[tuple[float, float]] = []
     rename = exchange._rename_exchange
@@ -120,7 +126,7 @@ def measure(
     deadline = time.monotonic() + patience
     with importing(env) as done:
         found = Swapping([], swaps, instants)
-        while len(found.during) < wanted and time.monotonic() < deadline:
+        while len(found.clear) < wanted and time.monotonic() < deadline:
             for target in (number, 0):
                 began = time.monotonic()
                 answer = env.swap(target, install)

@@ -20,7 +20,7 @@ STEPS = pytest.mark.parametrize("step", [-86400.0, 86400.0], ids=["back a day", 
 
 @pytest.fixture
 def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guardian:
-    monkeypatch.setattr(probe, "machine", lambda: {"boot_id": "this"})
+    monkeypatch.setattr(probe, "boot_id", lambda: "this")
     found = Guardian(str(tmp_path / "serve"), lambda text: None)
     monkeypatch.setattr(found, "_differs", lambda terms: True)
     return found
@@ -67,6 +67,7 @@ def test_a_holder_that_lives_is_not_taken_for_hung(
     holder.take(guarded._state, {"who": "a client", "why": "", "token": "t"})
     given = terms(deadline=time.monotonic() + 3600)
     monkeypatch.setattr(guard, "terms", lambda state: given)
+    monkeypatch.setattr(guard, "wanted", lambda state: True)
     ended: list[str] = []
 
     def end(state: object, token: str) -> None:

@@ -43,11 +43,14 @@ def preflight(run: Run) -> str:
     _require_settled(run, facts)
     patchset = run.plan.patchset if run.plan is not None else None
     findings = doctor.examine(facts, run.session.service, patchset)
-    ignored = _IGNORED.get(run.command, frozenset())
-    # The lock is the next step's, which tells a held one by its own exit status.
+    # The lock is the next step's, which tells a held one by its own exit status; a swap under
+    # way is its holder's then.
+    ignored = _IGNORED.get(run.command, frozenset()) | {"lock"}
+    if facts["lock"]:
+        ignored = ignored | {"swap"}
     if run.plan is not None and _replaces_arguments(run.plan):
         ignored = ignored | {"arguments"}
-    faults = [f for f in findings if f.status == "fail" and f.name not in ignored | {"lock"}]
+    faults = [f for f in findings if f.status == "fail" and f.name not in ignored]
     if faults:
         raise Refused(
             "; ".join(f.message for f in faults),

@@ -105,8 +105,11 @@ def case_job(fault: str, step: str, seed: int) -> Job:
 
 def matrix(options: argparse.Namespace) -> dict[str, Any]:
     done: list[dict[str, Any]] = []
+    said: dict[str, Any] = {}
     if options.again and Path(options.again).exists():
-        done = json.loads(Path(options.again).read_text(encoding="utf-8"))["cases"]
+        before = json.loads(Path(options.again).read_text(encoding="utf-8"))
+        done = before["cases"]
+        said = {"note": before["note"]} if before.get("note") else {}
     had = {(case["fault"], case["step"]) for case in done}
     wanted = [(fault.name, step) for fault in FAULTS for step in fault.steps]
     random.Random(options.seed).shuffle(wanted)  # a run that ends early is a sample of them all
@@ -124,13 +127,13 @@ def matrix(options: argparse.Namespace) -> dict[str, Any]:
             f"healthy {record['healthy_s']} s, settled {record['settled_s']} s{wrong}"
         )
         if options.json:
-            _write(options.json, {"cases": done})
+            _write(options.json, {"cases": done, **said})
 
     deadline = time.monotonic() + options.minutes * 60
     on_labs(jobs, options.labs, deadline, keep, RealLab if options.real else LightLab)
     did = {(case["fault"], case["step"]) for case in done}
     missing = [f"{fault}@{step}" for fault, step in wanted if (fault, step) not in did]
-    return {"cases": done, "missing": missing}
+    return {"cases": done, "missing": missing, **said}
 
 
 def _write(path: str, content: Any) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, on_host
-from opsctl.cli.terminal import plain
+from opsctl.cli.terminal import finding_lines, plain
 from opsctl.errors import UsageError
 from opsctl.text import counted
 
@@ -41,9 +41,7 @@ def doctor(command: Command, session: Any, patches: opt.PatchesOption = None) ->
 
     report = observe.doctor(session, command.patches(patches))
     if not command.json:
-        for finding in report.data["findings"]:
-            line = f"{finding['status']:<5} {finding['name']:<14} {finding['message']}"
-            sys.stdout.write(plain(line) + "\n")
+        sys.stdout.write(finding_lines(report.data["findings"]))
     return report
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli.context import Command, on_host
-from opsctl.cli.terminal import duration, plain
+from opsctl.cli.terminal import duration, finding_lines, plain
 
 if TYPE_CHECKING:
     from opsctl.report import Report
@@ -44,10 +44,9 @@ def verify(command: Command, session: Any) -> Report:
 
     report = checks.verify(session)
     if not command.json:
-        for finding in report.data["findings"]:
-            if finding["status"] != "fail":  # the others are the report's reasons
-                line = f"{finding['status']:<5} {finding['name']:<14} {finding['message']}"
-                sys.stdout.write(plain(line) + "\n")
+        # Those that fail are the report's reasons.
+        kept = [found for found in report.data["findings"] if found["status"] != "fail"]
+        sys.stdout.write(finding_lines(kept))
     return report
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from opsctl.events import Event
@@ -50,6 +51,14 @@ def plain(text: str) -> str:
     from opsctl.journal.text import clean
 
     return clean(text)
+
+
+def finding_lines(findings: Iterable[Mapping[str, Any]]) -> str:
+    """The findings of a doctor or a verify, a line each."""
+    return "".join(
+        plain(f"{found['status']:<5} {found['name']:<14} {found['message']}") + "\n"
+        for found in findings
+    )
 
 
 class Terminal:

@@ -21,6 +21,8 @@ import shutil
 import stat
 from typing import Collection, Iterator, Optional
 
+from .state import sync_folder
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # For a C library without the wrapper: glibc before 2.28, musl. From the kernel's syscall tables.
@@ -110,13 +112,13 @@ def _copy_folder(source: str, target: str) -> None:
 def exchange(tree: str, package_dir: str) -> bool:
     """Let the two change places, durably. False where this is refused: then nothing changed."""
     for folder, _, _ in os.walk(tree):
-        _sync(folder)
+        sync_folder(folder)
     root = os.path.realpath(package_dir)
     try:
         _rename_exchange(tree, root)
     except OSError:
         return False
-    _sync(os.path.dirname(root))
+    sync_folder(os.path.dirname(root))
     return True
 
 
@@ -162,11 +164,3 @@ def _same(one: str, other: str, path: str) -> bool:
         )
     except OSError:
         return False
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import exchange, unitfiles
 from . import install as installed
@@ -182,23 +182,27 @@ def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Opt
             % (number, target["version"], install["version"]),
             "deploy a set for that version, or reinstall %s" % target["version"],
         )
-    wanted = contents_of(state.current() or target, target)
-    for cut in _mixed(state.swap_under_way()):
-        wanted = {**contents_of(state.generation(cut), target), **wanted}
+    wanted = _wanted(state, target, contents_of)
     for path in _differing(install["package_dir"], wanted):
         digest = wanted[path]
         if digest is not None:
             state.get(digest)
-    for digest in _unit_wanted(state, target).values():
+    for digest in _wanted(state, target, unitfiles.wanted).values():
         if digest is not None:
             state.get(digest)
     return wanted
 
 
-def _unit_wanted(state: State, target: Record) -> unitfiles.Wanted:
-    wanted = unitfiles.wanted(state.current() or target, target)
+def _wanted(
+    state: State,
+    target: Record,
+    of: Callable[[Record, Record], Dict[str, Optional[str]]],
+) -> Dict[str, Optional[str]]:
+    """What `of` wants for `target` after all that may be on the disk now: the present generation,
+    and those that a swap which was cut off had begun."""
+    wanted = of(state.current() or target, target)
     for cut in _mixed(state.swap_under_way()):
-        wanted = {**unitfiles.wanted(state.generation(cut), target), **wanted}
+        wanted = {**of(state.generation(cut), target), **wanted}
     return wanted
 
 
@@ -207,14 +211,15 @@ def differs(state: State, install: Dict[str, Any], number: int) -> bool:
     wanted = examine(state, install, number)
     if state.swap_under_way() is not None or _differing(install["package_dir"], wanted):
         return True
-    return bool(unitfiles.differing(_unit_wanted(state, state.generation(number))))
+    target = state.generation(number)
+    return bool(unitfiles.differing(_wanted(state, target, unitfiles.wanted)))
 
 
 def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     """Make the disk generation `number`. Running it again after a cut finishes the job."""
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
-    unit_wanted = _unit_wanted(state, state.generation(number))
+    unit_wanted = _wanted(state, state.generation(number), unitfiles.wanted)
     under_way = state.swap_under_way()
     current = state.current()
     if (

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from opsctl import errors
 from opsctl.errors import LockHeld, OpsctlError, Refused
 from opsctl.events import Event
-from opsctl.report import Reason, Report, Verdict
+from opsctl.report import Reason, Report
 from opsctl.rollout import locking, observe
 from opsctl.rollout.plan import require_state
-from opsctl.rollout.prove import emit_notes, prove, summary
+from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Options
 from opsctl.rollout.session import Session
 from opsctl.smoke import SmokeResult
 
-_EXITS: dict[Verdict, int] = {
-    "pass": errors.EXIT_OK,
-    "fail": errors.EXIT_NOT_RESTORED,
-    "inconclusive": errors.EXIT_INCONCLUSIVE,
-}
 _UNPROVED = frozenset({"staged", "unconfirmed"})
 # The guard takes the lock for a moment each second, to look.
 _GUARDS_LOOK = 10.0
@@ -77,7 +69,7 @@ def confirm(session: Session, options: Options) -> Report:
         host=session.host.name,
         service=session.service.name,
         verdict=result.verdict,
-        exit_code=_EXITS[result.verdict],
+        exit_code=observe.EXITS[result.verdict],
         summary=text,
         reasons=tuple(
             Reason(code="smoke_failed", message=reason, remedy=remedy) for reason in result.reasons
@@ -129,14 +121,7 @@ def _conclude(
     session: Session, number: int | None, status: str, result: SmokeResult, load_s: float | None
 ) -> None:
     if number is not None and status != "found":
-        verdict: Mapping[str, Any] = {
-            "verdict": result.verdict,
-            "reasons": list(result.reasons),
-            "accept_len": result.accept_len,
-            "verify_steps": result.verify_steps,
-            "ready_s": load_s,
-            "why": "opsctl confirm",
-        }
+        verdict = {**verdict_of(result, load_s), "why": "opsctl confirm"}
         try:
             session.call(
                 "conclude", number=number, status="confirmed", verdict=verdict, load_seconds=load_s

@@ -23,7 +23,7 @@ from opsctl.rollout.session import Session
 from opsctl.sglang import ServerError
 from opsctl.units.properties import Unit
 
-_EXITS: dict[str, int] = {
+EXITS: dict[str, int] = {
     "pass": errors.EXIT_OK,
     "fail": errors.EXIT_NOT_RESTORED,
     "inconclusive": errors.EXIT_INCONCLUSIVE,
@@ -53,7 +53,7 @@ def status(session: Session) -> Report:
         host=session.host.name,
         service=session.service.name,
         verdict=verdict,
-        exit_code=_EXITS[verdict],
+        exit_code=EXITS[verdict],
         summary="; ".join([text, *trouble, *_pending(facts)]),
         reasons=tuple(reasons),
         generation=number,
@@ -220,7 +220,7 @@ def smoke(session: Session) -> Report:
         host=session.host.name,
         service=session.service.name,
         verdict=result.verdict,
-        exit_code=_EXITS[result.verdict],
+        exit_code=EXITS[result.verdict],
         summary=summary(result),
         reasons=tuple(Reason(code="smoke_failed", message=reason) for reason in result.reasons),
         started_at=began,

@@ -78,6 +78,17 @@ def summary(result: SmokeResult) -> str:
     return ", ".join(parts)
 
 
+def verdict_of(result: SmokeResult, ready_s: float | None) -> dict[str, object]:
+    """What a generation's record says of how it proved itself, after a load of `ready_s`."""
+    return {
+        "verdict": result.verdict,
+        "reasons": list(result.reasons),
+        "accept_len": result.accept_len,
+        "verify_steps": result.verify_steps,
+        "ready_s": ready_s,
+    }
+
+
 def emit_notes(result: SmokeResult, emit: Emit) -> None:
     for note in result.notes:
         emit(Event("smoke", "warn", note))

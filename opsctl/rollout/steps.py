@@ -15,7 +15,7 @@ from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
 from opsctl.rollout import doctor, guard_text, guarding, unitplan
 from opsctl.rollout.plan import Plan
-from opsctl.rollout.prove import emit_notes, prove, summary
+from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
 from opsctl.text import counted
@@ -332,13 +332,7 @@ def _passed(run: Run) -> bool:
 def _verdict(run: Run) -> dict[str, object]:
     if run.smoke is None:
         return {"verdict": "inconclusive"}
-    return {
-        "verdict": run.smoke.verdict,
-        "reasons": list(run.smoke.reasons),
-        "accept_len": run.smoke.accept_len,
-        "verify_steps": run.smoke.verify_steps,
-        "ready_s": run.ready.ready_s if run.ready else None,
-    }
+    return verdict_of(run.smoke, run.ready.ready_s if run.ready else None)
 
 
 STEPS: dict[str, Callable[[Run], str]] = {

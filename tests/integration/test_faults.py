@@ -6,16 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from workbench import DFLASH, LAB, PACKAGE, UNIT, Bench
+from workbench import DFLASH, INCIDENT, LAB, PACKAGE, UNIT, Bench
 
 from opsctl import lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 
 IMPORT_LOGGING = "import logging\n"
-INCIDENT = (
-    "The size of tensor a (8) must match the size of tensor b (33) at non-singleton dimension 0"
-)
 
 
 def test_patch_that_does_not_apply(bench: Bench) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from workbench import LAB, Bench
+from workbench import INCIDENT, LAB, Bench
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
-
-INCIDENT = (
-    "The size of tensor a (8) must match the size of tensor b (33) at non-singleton dimension 0"
-)
 GRAPH_PATCH = "0008"
 
 

@@ -24,6 +24,9 @@ UNIT = "sglang-k26-ddtree.service"
 PACKAGE = "/opt/sglang/lib/python3.11/site-packages/sglang"
 STATE = "/var/lib/opsctl/sglang-k26-ddtree"
 DFLASH = "srt/models/dflash.py"
+INCIDENT = (
+    "The size of tensor a (8) must match the size of tensor b (33) at non-singleton dimension 0"
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ The copy lies beside the package and holds the same files by hardlink, which cos
 is only ever read: what changes is written as a new file. renameat2(2) with RENAME_EXCHANGE then
 makes the two names change places in one step. Whoever opens a file by the package's path gets
 the old tree before that step and the new one after it; what a process imported before stays
-imported, so one that was *in the middle* of its imports at that step can still see both.
+imported, so one that was *in the middle* of its imports at that step can still see both, which
+is why the step waits for an instant without one (`importers`).
 
 Where the kernel or the file system refuses (a mount point, no hardlinks, no ctypes), and on
 overlayfs, there is no copy, and the caller writes file by file.
@@ -19,7 +20,7 @@ import os
 import platform
 import shutil
 import stat
-from typing import Collection, Iterator, Optional
+from typing import Callable, Collection, Iterator, Optional
 
 from .state import sync_folder
 
@@ -109,11 +110,15 @@ def _copy_folder(source: str, target: str) -> None:
     os.chmod(target, stat.S_IMODE(facts.st_mode))
 
 
-def exchange(tree: str, package_dir: str) -> bool:
-    """Let the two change places, durably. False where this is refused: then nothing changed."""
+def exchange(tree: str, package_dir: str, before: Callable[[], None] = lambda: None) -> bool:
+    """Let the two change places, durably; `before` is called just before the step.
+
+    False where this is refused: then nothing changed.
+    """
     for folder, _, _ in os.walk(tree):
         sync_folder(folder)
     root = os.path.realpath(package_dir)
+    before()
     try:
         _rename_exchange(tree, root)
     except OSError:

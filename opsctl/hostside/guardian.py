@@ -168,6 +168,8 @@ class Guardian:
         _stop(terms["site"]["unit"])
         done = swap(self._state, self._install(terms), terms["to"])
         self._say("generation %s is back: %d files" % (terms["to"], len(done["changed"])))
+        if done["starting"]:
+            self._say("these may have imported of both versions: pid %s" % done["starting"])
 
     def _again(self, content: Record, action: Callable[[], None]) -> None:
         """Until it works. What stands in the way is in the report meanwhile."""

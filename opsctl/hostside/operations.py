@@ -222,7 +222,8 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
             "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
         )
     done = swap(state, _install(site), number)
-    audit.note(state, "swap", number=number, changed=len(done["changed"]))
+    note = {"changed": len(done["changed"]), "starting": done["starting"]}
+    audit.note(state, "swap", number=number, **note)
     return done
 
 

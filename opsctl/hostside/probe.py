@@ -31,7 +31,7 @@ def machine() -> Dict[str, Any]:
 
 def boot_id() -> str:
     """The kernel's name for the time since the last boot."""
-    return _text("/proc/sys/kernel/random/boot_id").strip()
+    return text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def disk_free(path: str) -> Dict[str, Any]:
@@ -56,7 +56,7 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
     if inode is None:
         return None
     target = "socket:[%s]" % inode
-    for pid in _pids():
+    for pid in pids():
         try:
             fds = os.listdir("/proc/%d/fd" % pid)
         except OSError:
@@ -73,7 +73,7 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
 def own_addresses(port: int, cgroup: str) -> List[str]:
     """The addresses (IPv4) at which processes of `cgroup` listen on `port`."""
     owned = set()
-    for pid in _pids():
+    for pid in pids():
         if not _within(pid, cgroup):
             continue
         try:
@@ -82,7 +82,7 @@ def own_addresses(port: int, cgroup: str) -> List[str]:
         except OSError:
             continue
     found = []
-    for line in _text("/proc/net/tcp").splitlines()[1:]:
+    for line in text("/proc/net/tcp").splitlines()[1:]:
         fields = line.split()
         host, _, number = fields[1].rpartition(":")
         inode = "socket:[%s]" % fields[9]
@@ -99,7 +99,7 @@ def _listening_inode(address: str, port: int) -> Optional[str]:
     else:
         wanted = set()  # binding every address collides with a listener at any one
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in _text(table).splitlines()[1:]:
+        for line in text(table).splitlines()[1:]:
             fields = line.split()
             host, _, number = fields[1].rpartition(":")
             if fields[3] == _LISTEN and int(number, 16) == port and (not wanted or host in wanted):
@@ -120,8 +120,8 @@ def strays(python: str, cgroup: str) -> List[Dict[str, Any]]:
     hold the port and GPU memory. A second SGLang service of the host is not one."""
     prefix = os.path.dirname(python) + os.sep
     found = []
-    for pid in _pids():
-        words = _argv(pid)
+    for pid in pids():
+        words = argv(pid)
         if not words or _within(pid, cgroup) or _in_a_service(pid):
             continue
         launched = words[0].startswith(prefix) and any("sglang" in w for w in words[1:])
@@ -157,18 +157,18 @@ def read_bytes_of(cgroup: str) -> int:
     """Bytes that the processes of `cgroup` have had read from disk so far, page faults of
     mapped weights included (read_bytes of proc_pid_io(5))."""
     total = 0
-    for pid in _pids():
+    for pid in pids():
         if _within(pid, cgroup):
-            match = re.search(r"^read_bytes: (\d+)", _text("/proc/%d/io" % pid), re.M)
+            match = re.search(r"^read_bytes: (\d+)", text("/proc/%d/io" % pid), re.M)
             total += int(match.group(1)) if match else 0
     return total
 
 
-def _pids() -> List[int]:
+def pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _text(path: str) -> str:
+def text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as f:
             return f.read()
@@ -176,18 +176,18 @@ def _text(path: str) -> str:
         return ""
 
 
-def _argv(pid: int) -> List[str]:
-    return [word for word in _text("/proc/%d/cmdline" % pid).split("\0") if word]
+def argv(pid: int) -> List[str]:
+    return [word for word in text("/proc/%d/cmdline" % pid).split("\0") if word]
 
 
 def _command(pid: int) -> str:
-    return " ".join(_argv(pid))[:200]
+    return " ".join(argv(pid))[:200]
 
 
 def _in_a_service(pid: int) -> bool:
     """Whether systemd runs it as (part of) a system service; a login session's does not count."""
     parts = [
-        part for line in _text("/proc/%d/cgroup" % pid).splitlines() for part in line.split("/")
+        part for line in text("/proc/%d/cgroup" % pid).splitlines() for part in line.split("/")
     ]
     return any(part.endswith(".service") for part in parts) and "user.slice" not in parts
 
@@ -196,7 +196,7 @@ def _within(pid: int, cgroup: str) -> bool:
     """Whether `pid` is in `cgroup` or below, in any hierarchy (v1, v2 and hybrid)."""
     if not cgroup:
         return False
-    for line in _text("/proc/%d/cgroup" % pid).splitlines():
+    for line in text("/proc/%d/cgroup" % pid).splitlines():
         path = line.split(":", 2)[-1]
         if path == cgroup or path.startswith(cgroup + "/"):
             return True

@@ -45,12 +45,28 @@ def write_atomically(
 ) -> None:
     """Replace `path` whole or not at all, durably.
 
-    A temporary file in the same folder and a rename: never through an existing inode, which
-    uv may share with its cache and sibling environments by a hardlink. The mode is for what
-    opsctl alone reads; a file of the package gets the package's own.
+    A temporary file in the same folder and a rename: never through an existing inode. The mode
+    is for what opsctl alone reads; a file of the package gets the package's own.
     """
-    folder = os.path.dirname(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=".opsctl-", dir=folder)
+    temporary = write_beside(path, data, mode, owner)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def write_beside(
+    path: str, data: bytes, mode: int = 0o600, owner: "Optional[tuple[int, int]]" = None
+) -> str:
+    """A temporary file in the folder of `path`, on disk whole, to be renamed to it; its name.
+
+    Raises:
+        OSError: it names the file, so that a full disk says which; nothing is left.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=".opsctl-", dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as f:
             f.write(data)
@@ -59,14 +75,13 @@ def write_atomically(
                 os.fchown(f.fileno(), *owner)
             f.flush()
             os.fsync(f.fileno())
-        os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = path  # a full disk says which
+            error.filename = path
         raise
-    sync_folder(folder)
+    return temporary
 
 
 def sync_folder(folder: str) -> None:

@@ -1,49 +1,28 @@
 """Stage a generation and put it in place. The service is stopped meanwhile.
 
 A process that starts in the middle of a swap could import a mixture of two versions, so `swap`
-is for a stopped unit only. For whoever starts a Python by hand meanwhile the files change at one
-instant where the file system allows that (`exchange`), else one by one; the file `swap` in the
-state folder tells a mixture apart from a whole version ever after.
+is for a stopped unit only. For whoever else starts that Python meanwhile the files change when
+nobody does (`importers`): at one instant where the file system allows that (`exchange`), else
+within a millisecond. The file `swap` in the state folder tells a mixture apart from a whole
+version ever after.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import errno
-import glob
 import json
 import os
-import stat
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import exchange, unitfiles
+from . import exchange, importers, packagefiles, unitfiles
 from . import install as installed
 from .errors import HostFault
+from .packagefiles import Wanted
 from .state import Record, State, sync_folder, write_atomically
 
 # path -> {"sha256": content, None where absent; "pristine_sha256": as the wheel has it}
 Files = Dict[str, Dict[str, Optional[str]]]
-
-
-def _full(package_dir: str, path: str) -> str:
-    if "\0" in path:
-        raise HostFault("path_outside", "%r is not a path" % path)
-    root = os.path.normpath(package_dir)
-    full = os.path.normpath(os.path.join(root, path))
-    # The file itself may be a symlink into uv's cache, which a replace does not follow; a
-    # folder on the way to it that leads elsewhere would be followed.
-    folder, real = os.path.realpath(os.path.dirname(full)), os.path.realpath(root)
-    below = full.startswith(root + "/") and (folder + "/").startswith(real + "/")
-    if os.path.isabs(path) or not below:
-        raise HostFault("path_outside", "%r is not a path below the package" % path)
-    return full
-
-
-def _hash_on_disk(package_dir: str, path: str) -> Optional[str]:
-    data = installed.read_bytes(_full(package_dir, path))
-    return None if data is None else installed.sha256(data)
 
 
 def stage(
@@ -66,9 +45,9 @@ def stage(
     _refuse_editable(install)
     package_dir = install["package_dir"]
     for path in target["files"]:
-        _full(package_dir, path)
+        packagefiles.full_path(package_dir, path)
     for path, file in seen.items():
-        if _hash_on_disk(package_dir, path) != file["sha256"]:
+        if packagefiles.hash_on_disk(package_dir, path) != file["sha256"]:
             raise HostFault(
                 "changed_since_plan",
                 "%s changed on the host since the plan was made" % path,
@@ -79,7 +58,7 @@ def stage(
         if state.put(base64.b64decode(text)) != digest:
             raise HostFault("content_damaged", "content of %s arrived damaged" % digest)
     for path in seen:
-        data = installed.read_bytes(_full(package_dir, path))
+        data = installed.read_bytes(packagefiles.full_path(package_dir, path))
         if data is not None:
             state.put(data)
     sources = {
@@ -146,7 +125,7 @@ def _record_found(state: State, install: Dict[str, Any], found: Record, who: str
     return record
 
 
-def contents_of(source: Record, target: Record) -> Dict[str, Optional[str]]:
+def contents_of(source: Record, target: Record) -> Wanted:
     """path -> sha256 that the disk must hold for `target`, over the paths of both.
 
     Whole sets replace whole sets: a path that `target` does not name goes back to the wheel's.
@@ -166,7 +145,7 @@ def _refuse_editable(install: Dict[str, Any]) -> None:
         )
 
 
-def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Optional[str]]:
+def examine(state: State, install: Dict[str, Any], number: int) -> Wanted:
     """path -> sha256 that the disk must hold for generation `number`, None for no file.
 
     Raises:
@@ -183,7 +162,7 @@ def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Opt
             "deploy a set for that version, or reinstall %s" % target["version"],
         )
     wanted = _wanted(state, target, contents_of)
-    for path in _differing(install["package_dir"], wanted):
+    for path in packagefiles.differing(install["package_dir"], wanted):
         digest = wanted[path]
         if digest is not None:
             state.get(digest)
@@ -196,8 +175,8 @@ def examine(state: State, install: Dict[str, Any], number: int) -> Dict[str, Opt
 def _wanted(
     state: State,
     target: Record,
-    of: Callable[[Record, Record], Dict[str, Optional[str]]],
-) -> Dict[str, Optional[str]]:
+    of: Callable[[Record, Record], Wanted],
+) -> Wanted:
     """What `of` wants for `target` after all that may be on the disk now: the present generation,
     and those that a swap which was cut off had begun."""
     wanted = of(state.current() or target, target)
@@ -209,14 +188,18 @@ def _wanted(
 def differs(state: State, install: Dict[str, Any], number: int) -> bool:
     """Whether the disk is anything but generation `number`, a mixture included."""
     wanted = examine(state, install, number)
-    if state.swap_under_way() is not None or _differing(install["package_dir"], wanted):
+    if state.swap_under_way() is not None or packagefiles.differing(install["package_dir"], wanted):
         return True
     target = state.generation(number)
     return bool(unitfiles.differing(_wanted(state, target, unitfiles.wanted)))
 
 
 def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
-    """Make the disk generation `number`. Running it again after a cut finishes the job."""
+    """Make the disk generation `number`. Running it again after a cut finishes the job.
+
+    Returns {changed: paths, verified: how many by hash, atomic: whether by exchange, starting:
+    the pids that were importing still when the patience was over, and may have seen both}.
+    """
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
     unit_wanted = _wanted(state, state.generation(number), unitfiles.wanted)
@@ -226,11 +209,11 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         current is not None
         and current["number"] == number
         and under_way is None
-        and not _differing(package_dir, wanted)
+        and not packagefiles.differing(package_dir, wanted)
         and not unitfiles.differing(unit_wanted)
     ):
         # A full disk does not hinder this.
-        return {"changed": [], "verified": len(wanted), "atomic": True}
+        return {"changed": [], "verified": len(wanted), "atomic": True, "starting": []}
     intent = {
         "from": current["number"] if current is not None else number,
         "to": number,
@@ -240,19 +223,25 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     }
     if not _told(under_way, current, number):
         write_atomically(state.path("swap"), json.dumps(intent).encode())
+    starting: List[int] = []
+
+    def rest() -> None:
+        starting[:] = importers.wait_for_rest(install["python"])
+
     with exchange.alone(package_dir):
         exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
-        changed = _apply_at_once(state, package_dir, wanted)
+        changed = _apply_at_once(state, package_dir, wanted, rest)
         atomic = changed is not None
         if changed is None:
-            changed = _apply(state, package_dir, wanted)
-        _verify(package_dir, wanted)
+            changed = packagefiles.apply(state, package_dir, wanted, rest)
+        packagefiles.verify(package_dir, wanted)
     changed += unitfiles.apply(state, install["unit"], unit_wanted)
     if current is None or current["number"] != number:
         state.set_current(number)
     os.unlink(state.path("swap"))
     sync_folder(state.root)
-    return {"changed": changed, "verified": len(wanted) + len(unit_wanted), "atomic": atomic}
+    verified = len(wanted) + len(unit_wanted)
+    return {"changed": changed, "verified": verified, "atomic": atomic, "starting": starting}
 
 
 def _told(under_way: Optional[Record], current: Optional[Record], number: int) -> bool:
@@ -266,20 +255,21 @@ def _told(under_way: Optional[Record], current: Optional[Record], number: int) -
 
 
 def _apply_at_once(
-    state: State, package_dir: str, wanted: Dict[str, Optional[str]]
+    state: State, package_dir: str, wanted: Wanted, before: Callable[[], None]
 ) -> Optional[List[str]]:
     """What was changed, by exchanging the whole folder; None where that cannot be done."""
-    if not _differing(package_dir, wanted):
-        return _apply(state, package_dir, wanted)  # old bytecode and empty folders only
-    if not all(_straight(package_dir, path) for path in wanted):
+    if not packagefiles.differing(package_dir, wanted):
+        # Old bytecode and empty folders only.
+        return packagefiles.apply(state, package_dir, wanted)
+    if not all(packagefiles.straight(package_dir, path) for path in wanted):
         return None
     tree = exchange.copy(package_dir)
     if tree is None:
         return None
     try:
-        changed = _apply(state, tree, wanted)
-        _verify(tree, wanted)
-        if not exchange.exchange(tree, package_dir):
+        changed = packagefiles.apply(state, tree, wanted)
+        packagefiles.verify(tree, wanted)
+        if not exchange.exchange(tree, package_dir, before):
             return None
         exchange.carry_over(tree, package_dir, wanted)
         return changed
@@ -287,103 +277,8 @@ def _apply_at_once(
         exchange.remove(tree)
 
 
-def _straight(package_dir: str, path: str) -> bool:
-    """Whether no link is on the way to `path`: in a copy it could lead back to the original."""
-    folder = os.path.dirname(_full(package_dir, path))
-    below = os.path.relpath(folder, os.path.normpath(package_dir))
-    expected = os.path.normpath(os.path.join(os.path.realpath(package_dir), below))
-    return os.path.realpath(folder) == expected
-
-
-def _apply(state: State, package_dir: str, wanted: Dict[str, Optional[str]]) -> List[str]:
-    changed = []
-    for path, digest in sorted(wanted.items()):
-        if _hash_on_disk(package_dir, path) != digest:
-            _keep(state, package_dir, path)
-            if digest is None:
-                os.unlink(_full(package_dir, path))
-            else:
-                _put(package_dir, path, state.get(digest))
-            changed.append(path)
-        if digest is None:
-            _tidy(package_dir, path)
-        _drop_bytecode(_full(package_dir, path))
-    return changed
-
-
-def _verify(package_dir: str, wanted: Dict[str, Optional[str]]) -> None:
-    wrong = _differing(package_dir, wanted)
-    if wrong:
-        raise HostFault("swap_unverified", "after the swap these differ: %s" % ", ".join(wrong))
-
-
-def _differing(package_dir: str, wanted: Dict[str, Optional[str]]) -> List[str]:
-    return [p for p, d in wanted.items() if _hash_on_disk(package_dir, p) != d]
-
-
 def _mixed(under_way: Optional[Record]) -> List[int]:
     """The generations whose files a swap that was cut off may have left on disk."""
     if under_way is None:
         return []
     return list(under_way.get("mixed") or [under_way["to"]])
-
-
-def _keep(state: State, package_dir: str, path: str) -> None:
-    """What was edited by hand since the last swap is nowhere else. No reason to fail, though."""
-    data = installed.read_bytes(_full(package_dir, path))
-    if data is not None and not state.has(installed.sha256(data)):
-        with contextlib.suppress(OSError):
-            state.put(data)
-
-
-def _put(package_dir: str, path: str, data: bytes) -> None:
-    full = _full(package_dir, path)
-    # os.stat follows uv's symlinks into its cache for the mode; the replace does not.
-    model = full if os.path.exists(full) else os.path.join(package_dir, "__init__.py")
-    facts = os.stat(model)
-    _make_folder(package_dir, os.path.dirname(full))
-    write_atomically(full, data, stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid))
-
-
-def _make_folder(package_dir: str, folder: str) -> None:
-    """With the package's own mode and owner: root's umask may hide it from a service user."""
-    if os.path.isdir(folder):
-        return
-    _make_folder(package_dir, os.path.dirname(folder))
-    facts = os.stat(package_dir)
-    os.mkdir(folder)
-    os.chmod(folder, stat.S_IMODE(facts.st_mode))
-    if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()):
-        os.chown(folder, facts.st_uid, facts.st_gid)
-
-
-def _tidy(package_dir: str, path: str) -> None:
-    """After `path` is gone, or never came: no bytecode of it, and no folder made for it."""
-    full = _full(package_dir, path)
-    _drop_bytecode(full)
-    folder = os.path.dirname(full)
-    while folder != os.path.normpath(package_dir):
-        try:
-            cache = os.path.join(folder, "__pycache__")
-            if os.path.isdir(cache):
-                os.rmdir(cache)
-            os.rmdir(folder)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            break  # not empty: it was not a set that made this folder
-        folder = os.path.dirname(folder)
-    sync_folder(folder)
-
-
-def _drop_bytecode(full: str) -> None:
-    """Same size and same whole-second mtime would run the old code; hash-based ones always."""
-    folder, name = os.path.split(full)
-    stem = glob.escape(os.path.splitext(name)[0])
-    for cached in glob.glob(os.path.join(glob.escape(folder), "__pycache__", stem + ".*.pyc")):
-        try:
-            os.unlink(cached)
-        except OSError as error:
-            # Read-only since, and the source is right: no reason to leave the service down.
-            if error.errno != errno.EROFS:
-                raise

@@ -173,6 +173,10 @@ def swap(run: Run) -> str:
     assert run.target is not None
     run.touched = run.swapped = True
     done = run.session.call("swap", number=run.target, timeout=120)
+    if done["starting"]:
+        pids = ", ".join(map(str, done["starting"]))
+        text = f"pid {pids} on the host started that Python and may have imported of both versions"
+        run.session.emit(Event("swap", "warn", text))
     return f"{len(done['changed'])} changed, {done['verified']} verified by hash"
 
 

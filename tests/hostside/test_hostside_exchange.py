@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hostside_tools import WHEEL, Environment, with_set
-from mixture import importing, measure, version
+from mixture import measure
 
-from opsctl.hostside import exchange
-from opsctl.hostside import swap as module
+from opsctl.hostside import exchange, packagefiles
 from opsctl.hostside.errors import HostFault
 
 pytest_plugins = ["hostside_fixtures"]
@@ -52,45 +50,19 @@ def refuse(*args: Any, **kwargs: Any) -> None:
 # -- what an importer can see ----------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("at_once")
-def test_no_import_that_began_after_the_instant_or_ended_before_it_is_mixed(
-    env: Environment, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "file by file"])
+def test_of_hundreds_of_imports_during_swaps_none_is_a_mixture(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool
 ) -> None:
-    """Somebody starts Pythons by hand while opsctl swaps. One that is in the middle of its
-    imports at the very instant can see both; file by file half of all that began did
-    (docs/security.md)."""
-    found = measure(env, monkeypatch, at_once=True, wanted=300, patience=200)
-    clear = found.clear
-    assert len(clear) >= 300
-    assert [i for i in clear if i.mixed] == []
-    assert not [i for i in found.imports if i.seen and isinstance(i.seen[0], str)], "none failed"
-    assert len({i.seen for i in clear}) == 2, "both versions were seen"
-    # Not only one version, but the one in force: the instants alternate between 1 and 0.
-    for one in clear:
-        past = sum(after < one.began for _, after in found.instants)
-        assert one.seen == (past % 2,)
-
-
-def test_starts_of_a_unit_that_is_stopped_for_the_swap_are_never_mixed(
-    env: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The discipline that a deploy keeps: stop, swap, start. It holds file by file too."""
-    monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    env.reinstall({"__init__.py": b"", **version(0)})
-    install = env.install
-    number = env.stage(version(1), install=install)["number"]
-    total = 0
-    for turn in range(60):
-        if total >= 300:
-            break
-        env.swap(number if turn % 2 == 0 else 0, install)
-        with importing(env) as done:
-            while len(done()) < 30:
-                time.sleep(0.01)
-        total += len(done())
-        assert {i.seen for i in done()} == {((turn + 1) % 2,)}
-    assert total >= 300
+    """Somebody starts Pythons while opsctl swaps. Without the wait for an instant of rest some
+    ten in a hundred see both versions (docs/security.md)."""
+    if at_once and not can_exchange(tmp_path):
+        pytest.skip("this file system or kernel has no RENAME_EXCHANGE")
+    found = measure(env, monkeypatch, at_once=at_once, wanted=300, patience=200)
+    assert len(found.during) >= 300
+    assert [i for i in found.imports if i.mixed] == []
+    assert {i.seen for i in found.imports} == {(0,), (1,)}, "both versions were seen, none failed"
+    assert [starting for _, _, starting in found.swaps if starting] == []
 
 
 # -- what it does to the tree ----------------------------------------------------------------
@@ -110,6 +82,7 @@ def test_the_whole_folder_is_another_and_the_rest_of_it_the_same(env: Environmen
         "changed": ["a.py", "extra/deep/d.py", "sub/c.py"],
         "verified": 3,
         "atomic": True,
+        "starting": [],
     }
     assert env.package_dir.stat().st_ino != folder
     for name, facts in before.items():
@@ -186,7 +159,8 @@ def test_what_is_refused_is_done_file_by_file(
     folder = env.package_dir.stat().st_ino
     target, name = REFUSALS[what]
     monkeypatch.setattr(target, name, refuse)
-    assert env.swap(number) == {"changed": ["a.py", "sub/c.py"], "verified": 2, "atomic": False}
+    done = env.swap(number)
+    assert (done["changed"], done["atomic"]) == (["a.py", "sub/c.py"], False)
     monkeypatch.undo()
     assert env.package_dir.stat().st_ino == folder
     assert env.tree() == with_set(files)
@@ -219,7 +193,7 @@ def test_a_write_that_fails_changes_nothing_at_all(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = env.stage(FILES)["number"]
-    monkeypatch.setattr(module, "_put", lambda *args: None)
+    monkeypatch.setattr(packagefiles, "_take_names", lambda *args: None)
     with pytest.raises(HostFault, match="after the swap these differ"):
         env.swap(number)
     assert strays(env) == []

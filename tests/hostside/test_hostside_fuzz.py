@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsctl.errors import PatchError
-from opsctl.hostside import install, journal, operations, swap, unit
+from opsctl.hostside import install, journal, operations, packagefiles, unit
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.state import Lock, State, lock_holder
 from opsctl.patchset._parse import is_inside, parse_patch
@@ -179,7 +179,7 @@ def test_a_path_is_inside_or_refused_again_on_the_host(path: str) -> None:
     root = _package()
     codes = []
     try:
-        full = swap._full(str(root), path)
+        full = packagefiles.full_path(str(root), path)
     except HostFault as fault:
         codes.append(fault.code)
     except OSError:

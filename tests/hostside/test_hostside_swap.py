@@ -14,12 +14,11 @@ from hostside_tools import WHEEL, Environment, sha256, with_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsctl.hostside import exchange
+from opsctl.hostside import exchange, packagefiles
 from opsctl.hostside import install as installed
 from opsctl.hostside import state as state_module
 from opsctl.hostside import swap as module
 from opsctl.hostside.errors import HostFault
-from opsctl.hostside.state import write_atomically
 
 pytest_plugins = ["hostside_fixtures"]
 
@@ -279,7 +278,7 @@ def test_old_bytecode_of_the_same_size_and_mtime_does_not_run(
     number = env.stage({"a.py": NEW})["number"]
     assert len(NEW) == len(WHEEL["a.py"])
     if not bytecode_is_dropped:
-        monkeypatch.setattr(module, "_drop_bytecode", lambda full: None)
+        monkeypatch.setattr(packagefiles, "_drop_bytecode", lambda full: None)
     env.swap(number)
     os.utime(path, (1_700_000_000, 1_700_000_000))
     assert env.run(show) == ("fixed" if bytecode_is_dropped else "wheel")
@@ -341,30 +340,30 @@ class Cut(Exception):
     """The connection, the power or the disk went away."""
 
 
-def cut_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """The writer fails after so many files; what it was asked for before the first is the
-    marker."""
-    left = [writes + 1]
-    real = write_atomically
+def cut_after(monkeypatch: pytest.MonkeyPatch, files: int) -> None:
+    """Cut when so many files have taken their names; what takes its name before the first is
+    the marker."""
+    left = [files + 1]
+    real = os.replace
 
-    def write(path: str, data: bytes, *args: Any) -> None:
+    def replace(source: str, target: str) -> None:
         if left[0] == 0:
             raise Cut
         left[0] -= 1
-        real(path, data, *args)
+        real(source, target)
 
-    monkeypatch.setattr(module, "write_atomically", write)
+    monkeypatch.setattr(os, "replace", replace)
 
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("side", ["forward", "back"])
-@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize("files", [0, 1])
 def test_a_cut_swap_is_known_and_finished_to_either_side(
-    env: Environment, monkeypatch: pytest.MonkeyPatch, writes: int, side: str
+    env: Environment, monkeypatch: pytest.MonkeyPatch, files: int, side: str
 ) -> None:
     number = env.stage(FILES)["number"]
     with monkeypatch.context() as patch:
-        cut_after(patch, writes)
+        cut_after(patch, files)
         with pytest.raises(Cut):
             env.swap(number)
     under_way = env.state.swap_under_way()
@@ -402,9 +401,9 @@ def test_the_way_back_of_a_cut_swap_may_be_cut_too(
     monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
     env.deploy({"b.py": b"B = 1\n"})
     number = env.stage({"a.py": NEW, "extra/d.py": b"D = 1\n"})["number"]
-    for towards, writes in ((number, 1), (1, -1)):
+    for towards, files in ((number, 1), (1, -1)):
         with monkeypatch.context() as patch:
-            cut_after(patch, writes)
+            cut_after(patch, files)
             with pytest.raises(Cut):
                 env.swap(towards)
     env.swap(1)
@@ -433,15 +432,12 @@ def test_the_way_back_of_a_cut_swap_needs_no_room_in_the_state_folder(
         with pytest.raises(Cut):
             env.swap(number)
     assert env.tree() != WHEEL
-    real = write_atomically
 
-    def full(path: str, *args: Any) -> None:
-        if path.startswith(env.state.root):
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-        real(path, *args)
+    def full(path: str, *args: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
 
-    monkeypatch.setattr(module, "write_atomically", full)
-    monkeypatch.setattr(state_module, "write_atomically", full)
+    # Its own files; those of the package are written from another module.
+    monkeypatch.setattr(state_module, "write_beside", full)
     env.swap(0)
     assert env.tree() == WHEEL
     assert env.state.swap_under_way() is None
@@ -458,7 +454,7 @@ def test_a_write_that_does_not_stay_is_noticed(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = env.stage({"a.py": NEW})["number"]
-    monkeypatch.setattr(module, "_put", lambda *args: None)
+    monkeypatch.setattr(packagefiles, "_take_names", lambda *args: None)
     fault = refused("swap_unverified", env.swap, number)
     assert fault.message == "after the swap these differ: a.py"
     assert env.state.swap_under_way() is not None

@@ -1,0 +1,102 @@
+"""Who may be importing the package just now: the young processes of its environment's Python.
+
+A process that is in the middle of its imports while the files change can see both versions,
+however short the change is. opsctl has stopped the service, but a cron job, a timer or a person
+may start that Python at any moment. So a swap waits for an instant at which nobody is at it. A
+Python that starts after the look needs some ten milliseconds before it imports anything, and the
+change takes about one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import Callable, Dict, List, Optional
+
+from . import probe
+from .guard import PROGRAM
+
+# Seconds. SGLang itself has imported what it needs to start within the first; a server that runs
+# for hours is not starting. The second is what the service may stay down for somebody else's job.
+YOUNG = 120.0
+PATIENCE = 20.0
+_LOOK_EVERY = 0.005
+
+
+def starting(python: str, young: float = YOUNG) -> List[int]:
+    """The pids of the processes that the environment of `python` started within `young` seconds.
+
+    Not opsctl's own, where the service runs in the system's Python.
+    """
+    folder, binary = os.path.realpath(os.path.dirname(python)), os.path.realpath(python)
+    own = probe.argv(os.getpid())
+    found = []
+    for pid in probe.pids():
+        if _link(pid, "exe") != binary:
+            continue
+        words, age = probe.argv(pid), _age(pid)
+        if age is None or age > young or words == own or _is_guard(words):
+            continue
+        if _environment(pid, words) in (folder, None):
+            found.append(pid)
+    return found
+
+
+def _is_guard(words: List[str]) -> bool:
+    return any(os.path.basename(word) == PROGRAM for word in words[1:3])
+
+
+def wait_for_rest(
+    python: str,
+    patience: float = PATIENCE,
+    *,
+    look: Callable[[str], List[int]] = starting,
+) -> List[int]:
+    """Return when nothing of `python` is starting: [], or who still is after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = look(python)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(_LOOK_EVERY)
+
+
+def _environment(pid: int, words: List[str]) -> Optional[str]:
+    """The folder of the Python that `pid` was started as; None where that cannot be told.
+
+    A virtual environment's Python is a link: the executable is the same for all of them, and
+    the name it was called by tells them apart, as it does for Python itself.
+    """
+    if not words:
+        return None
+    name = words[0]
+    if "/" not in name:
+        path = _variables(pid).get("PATH")
+        found = shutil.which(name, path=path) if path else None
+        if found is None:
+            return None
+        name = found
+    folder = os.path.dirname(os.path.join(_link(pid, "cwd") or "/", name))
+    return os.path.realpath(folder)
+
+
+def _age(pid: int) -> Optional[float]:
+    """Seconds since `pid` was started, to a hundredth; None when it is gone (proc_pid_stat(5))."""
+    fields = probe.text("/proc/%d/stat" % pid).rpartition(")")[2].split()  # state, ppid, …
+    if len(fields) < 20:
+        return None
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def _variables(pid: int) -> Dict[str, str]:
+    entries = probe.text("/proc/%d/environ" % pid).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _link(pid: int, name: str) -> Optional[str]:
+    try:
+        return os.readlink("/proc/%d/%s" % (pid, name))
+    except OSError:
+        return None

@@ -34,14 +34,15 @@ from real_lab import RealLab
 
 Job = Callable[[LightLab], dict[str, Any]]
 
-# On SGLang itself: what differs there is how it stops, loads and takes its time.
+# On SGLang itself: every boundary once, and what differs there, as how it stops and loads.
 REAL = (
-    ("client killed", "stop"),
-    ("client killed", "swapping"),
-    ("host rebooted at once", "swapping"),
-    ("client killed", "start"),
+    *(("client killed", step) for step in ("lock", "stage", "guard", "stop", "swapping")),
+    *(("client killed", step) for step in ("swap", "start", "wait", "smoke", "conclude")),
+    *(("host rebooted at once", step) for step in ("stop", "swapping", "start", "wait")),
     ("half open, host hears nothing", "stop"),
-    ("host rebooted at once", "start"),
+    ("connection reset", "wait"),
+    ("service killed", "wait"),
+    ("service killed", "smoke"),
 )
 
 
@@ -149,7 +150,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="of each case")
     parser.add_argument("--random", type=int, default=0, help="so many random runs instead")
     parser.add_argument("--numbers", help="replay these random runs of the seed: 7,60")
-    parser.add_argument("--real", action="store_true", help="a handful, on SGLang itself")
+    parser.add_argument("--real", action="store_true", help="those of SGLang itself")
     parser.add_argument("--random-record", help="a record of random runs, for the page")
     parser.add_argument("--real-record", help="a record of cases on SGLang, for the page")
     parser.add_argument("--seed", type=int, default=1)

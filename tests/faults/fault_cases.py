@@ -6,11 +6,12 @@ import contextlib
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fault_proxy import Proxy
+from fault_rigs import free_disk, mount_name, rigged, set_clock
 from light_lab import SITE, STATE, VERSIONS, Client, LightLab, Watch, faults_of
 
 from opsctl import lab
@@ -184,10 +185,18 @@ def package_read_only(case: Case) -> None:
     _read_only(case.light, SITE)
 
 
+def clock_forward(case: Case) -> None:
+    set_clock(case.light, 7200)
+
+
+def clock_back(case: Case) -> None:
+    set_clock(case.light, -7200)
+
+
 def _read_only(light: LightLab, folder: str) -> None:
     """By another mount on top: a remount is refused while the lock is open for writing, which
     an error of the disk would not be."""
-    name = _mount_name(folder)
+    name = mount_name(folder)
     light.inside(f"mount --bind {name} {folder} && mount -o remount,bind,ro {folder}")
     if light.inside(f"touch {folder}/x 2>/dev/null || echo refused") != "refused\n":
         raise RuntimeError("the folder is not read-only")
@@ -195,11 +204,12 @@ def _read_only(light: LightLab, folder: str) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """`disk` is mounted apart for the case; `cure` is what a person does about it in the end."""
+    """`disk` is mounted apart for the case, `clock` lets the host's clock be set."""
 
     name: str
     act: Act
     disk: str | None = None
+    clock: bool = False
     steps: tuple[str, ...] = STEPS
     bound: float = 150.0  # seconds to settle in
 
@@ -231,6 +241,8 @@ FAULTS = (
     Fault("state folder read-only", state_read_only, disk=STATE),
     Fault("package's disk full", package_disk_full, disk=SITE),
     Fault("package read-only", package_read_only, disk=SITE),
+    Fault("clock two hours forward", clock_forward, clock=True),
+    Fault("clock two hours back", clock_back, clock=True),
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
@@ -261,8 +273,7 @@ def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any
     proxy = Proxy(light.address, 2222)
     with contextlib.ExitStack() as stack:
         stack.callback(proxy.close)
-        if fault.disk is not None:
-            stack.enter_context(own_disk(light, fault.disk))
+        stack.enter_context(rigged(light, fault.disk, clock=fault.clock))
         if step == "start":
             light.set_load(MID_LOAD)
             stack.callback(light.set_load, 0.5)
@@ -316,7 +327,7 @@ def strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) ->
         result.wrong.append("a traceback: " + "\n".join(case.client.stderr[-12:]))
     if fault.disk is not None:
         result.healed = _await(case.light, lambda: case.light.served() is not None, 25)
-        _free_disk(case.light, fault.disk)
+        free_disk(case.light, fault.disk)
     found = _await_settled(case.light, struck + bound)
     result.settled_s = round(time.monotonic() - struck, 1)
     watch.stop()
@@ -383,34 +394,6 @@ def judge(light: LightLab, result: Result, watch: Watch, ends: dict[int, str] | 
     said = "new" if result.exit in _SAYS_NEW else "old" if result.exit in _SAYS_OLD else ""
     if said and said != result.end:
         result.wrong.append(f"exit {result.exit} says {said}, the {result.end} one is there")
-
-
-@contextlib.contextmanager
-def own_disk(light: LightLab, folder: str) -> Iterator[None]:
-    """`folder` on a small file system of its own for the while."""
-    name = _mount_name(folder)
-    light.inside(
-        f"mkdir -p {name} {folder} && mount -t tmpfs -o size=80m,mode=0755 tmpfs {name} && "
-        f"cp -a {folder}/. {name}/ && mount --bind {name} {folder}"
-    )
-    try:
-        yield
-    finally:
-        _free_disk(light, folder)
-        light.inside(
-            f"umount -l {folder}; find {folder} -mindepth 1 -delete; cp -a {name}/. {folder}/ && "
-            f"umount -l {name}"
-        )
-
-
-def _mount_name(folder: str) -> str:
-    return "/mnt/state" if folder == STATE else "/mnt/site"
-
-
-def _free_disk(light: LightLab, folder: str) -> None:
-    name = _mount_name(folder)
-    top = f"findmnt -n -o OPTIONS {folder} | tail -1 | grep -q ^ro"
-    light.inside(f"rm -f {name}/fill; if {top}; then umount {folder}; fi", check=False)
 
 
 def pick_new(light: LightLab, dice: random.Random) -> int:

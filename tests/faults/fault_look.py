@@ -5,6 +5,7 @@ Standard library only. Arguments: the service's state folder, its site-packages,
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -15,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digests(root: Path, names: list[str]) -> dict[str, str]:
+    """Of those that are still there: a swap may be under way."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = hashlib.sha256((root / name).read_bytes()).hexdigest()
+    return found
 
 
 def below(root: Path) -> list[str]:
@@ -51,14 +57,14 @@ def look(state: Path, site: Path, unit: str) -> dict[str, Any]:
     ).stdout
     report = text(state / "guard-report.json")
     return {
-        "files": {p: digest(package / p) for p in below(package) if not p.endswith(".pyc")},
+        "files": digests(package, [p for p in below(package) if not p.endswith(".pyc")]),
         "beside": sorted(path.name for path in site.iterdir()),
         "state": [p for p in below(state) if not p.startswith("objects/")],
         "current": text(state / "current"),
         "locked": locked(state / "lock"),
         "guard": text(state / "guard.json"),
         "report": json.loads(report) if report else None,
-        "objects": {p: digest(state / "objects" / p) for p in below(state / "objects")},
+        "objects": digests(state / "objects", below(state / "objects")),
         "generations": {
             path.stem: json.loads(path.read_text(encoding="utf-8"))
             for path in (state / "generations").glob("*.json")

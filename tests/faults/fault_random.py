@@ -24,10 +24,10 @@ from fault_cases import (
     Fault,
     Result,
     judge,
-    own_disk,
     strike_and_settle,
 )
 from fault_proxy import Proxy
+from fault_rigs import rigged
 from light_lab import VERSIONS, Client, LightLab, Watch
 
 QUICK = {"patience": 8.0, "grace": 4.0}
@@ -77,8 +77,7 @@ def run_one(light: LightLab, seed: int, number: int) -> dict[str, Any]:
         old = light.await_serving(20)
         light.set_load(chosen["load"])
         with contextlib.ExitStack() as stack:
-            if fault.disk is not None:
-                stack.enter_context(own_disk(light, fault.disk))
+            stack.enter_context(rigged(light, fault.disk, clock=fault.clock))
             proxy = Proxy(light.address, 2222)
             stack.callback(proxy.close)
             client = _start(light, chosen, proxy.port)

@@ -82,8 +82,8 @@ _NOT_COVERED = """
 
 - A power cut that loses what was written and not yet synced: the lab's disk is memory, whose reboot
   keeps everything. `write_atomically` syncs file and folder; nothing here proves it.
-- The host's clock stepped: in a container that would be this machine's own. The waits are on
-  monotonic clocks, which tests/hostside/test_hostside_guardian_clock.py holds.
+- The kernel's clock stepped: in a container that would be this machine's own. In the cases above
+  the host's Pythons, opsctl's programs among them, see the step, and journald's stamps do not.
 - The exchange of the whole folder meets the faults only in the cases on a disk of its own: the
   lab's overlay file system refuses it.
 """

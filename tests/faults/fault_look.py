@@ -18,7 +18,7 @@ from typing import Any
 
 def digests(root: Path, names: list[str]) -> dict[str, str]:
     """Of those that are still there: a swap may be under way."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             found[name] = hashlib.sha256((root / name).read_bytes()).hexdigest()
@@ -55,15 +55,13 @@ def look(state: Path, site: Path, unit: str) -> dict[str, Any]:
         text=True,
         check=False,
     ).stdout
-    report = text(state / "guard-report.json")
-    return {
+    found = {
         "files": digests(package, [p for p in below(package) if not p.endswith(".pyc")]),
         "beside": sorted(path.name for path in site.iterdir()),
         "state": [p for p in below(state) if not p.startswith("objects/")],
         "current": text(state / "current"),
         "locked": locked(state / "lock"),
         "guard": text(state / "guard.json"),
-        "report": json.loads(report) if report else None,
         "objects": digests(state / "objects", below(state / "objects")),
         "generations": {
             path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -71,6 +69,10 @@ def look(state: Path, site: Path, unit: str) -> dict[str, Any]:
         },
         "unit": dict(line.split("=", 1) for line in shown.splitlines() if "=" in line),
     }
+    # Last: a guard that is seen to be gone has written it.
+    report = text(state / "guard-report.json")
+    found["report"] = json.loads(report) if report else None
+    return found
 
 
 if __name__ == "__main__":

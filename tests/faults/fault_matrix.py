@@ -95,7 +95,11 @@ def case_job(fault: str, step: str, seed: int) -> Job:
     def job(light: LightLab) -> dict[str, Any]:
         result = Result(fault, step)
         try:
-            new = 1 if isinstance(light, RealLab) else pick_new(light, random.Random(seed))
+            if isinstance(light, RealLab):
+                light.make_old()
+                new = 1
+            else:
+                new = pick_new(light, random.Random(seed))
             result = run_case(light, BY_NAME[fault], step, new)
         except Exception as error:
             result.wrong.append(f"the case itself failed: {error!r}: {traceback.format_exc()}")

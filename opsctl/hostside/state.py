@@ -37,7 +37,9 @@ Record = Dict[str, Any]
 
 _GENERATION = ("number", "predecessor", "status", "set", "files", "version", "package_dir")
 
-_SERVICE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")
+# For fullmatch: `$` would let a newline at the end pass.
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
+_RECORD_NAME = re.compile(r"(0|[1-9][0-9]*)\.json")
 
 
 def write_atomically(
@@ -93,7 +95,7 @@ class State:
     """The folder of one service. Reading never creates anything."""
 
     def __init__(self, state_dir: str, service: str) -> None:
-        if not _SERVICE.match(service):
+        if not _SERVICE.fullmatch(service):
             raise HostFault("bad_service_name", "not a service name: %r" % service)
         self.root = os.path.join(state_dir, service)
 
@@ -117,7 +119,8 @@ class State:
             names = os.listdir(self.path("generations"))
         except FileNotFoundError:
             return []
-        return sorted(int(n[:-5]) for n in names if re.match(r"^\d+\.json$", n))
+        matches = [_RECORD_NAME.fullmatch(name) for name in names]
+        return sorted(int(match.group(1)) for match in matches if match)
 
     def generation(self, number: int) -> Record:
         data = read_bytes(self.path("generations", "%d.json" % number))

@@ -31,6 +31,8 @@ def _pep440(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("put the version in quotes: YAML reads 1.10 as the number 1.1")
     try:
+        if value != value.strip():  # which `Version` itself takes
+            raise InvalidVersion(value)
         Version(value)
     except InvalidVersion:
         raise ValueError(f"{value!r} is not a PEP 440 version such as 1.0.0") from None

@@ -71,3 +71,28 @@ def test_values_are_frozen() -> None:
     ssh = Ssh(address="a")
     with pytest.raises(ValidationError, match="frozen"):
         ssh.address = "b"
+
+
+SERVICE = {
+    "unit": "serve.service",
+    "python": "/p",
+    "port": 1,
+    "model": {"path": "/m", "served_name": "m"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "serve.service\n"},
+        {"distribution": "sglang\n"},
+        {"patch_set": "ddtree\n"},
+        {"state_dir": "/var/lib/opsctl\n"},
+        {"endpoint": "ssh\n"},
+        {"launch": {"drop_ins": {"a.conf\n": ""}}},
+    ],
+)
+def test_a_newline_at_the_end_is_no_part_of_a_name(change: dict[str, object]) -> None:
+    Service.model_validate(SERVICE)
+    with pytest.raises(ValidationError):
+        Service.model_validate(SERVICE | change)

@@ -47,7 +47,7 @@ def release(command: Command, session: Any, yes: opt.YesOption = False) -> Repor
     """End the host program that holds the lock, whoever's it is."""
     from opsctl.rollout import locking
 
-    now = locking.state(session)
+    now = session.lock_state()
     if now["holder"] is not None:
         locking.require_releasable(session, now)
         armed = "; its rollout is not over, and the guard then acts" if now["terms"] else ""

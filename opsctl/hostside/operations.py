@@ -97,14 +97,14 @@ def _recorded(state: State) -> Dict[str, Any]:
         facts["state_fault"] = fault.to_json()
     return dict(
         facts,
-        guard=guard_facts(state),
+        guard=_guard_facts(state),
         lock=lock_holder(state),
         generations=state.numbers(),
         loads=state.loads(),
     )
 
 
-def guard_facts(state: State) -> Dict[str, Any]:
+def _guard_facts(state: State) -> Dict[str, Any]:
     """What the guard waits for, and what it did when it last acted; None each if nothing."""
     return {"terms": guard.terms(state), "report": guard.report(state)}
 
@@ -147,7 +147,7 @@ def lock_state(site: Site) -> Record:
     state = _state(site)
     holder = lock_holder(state)
     by_guard = holder is not None and holder.get("token") == guardian.WHO
-    return dict(guard_facts(state), holder=holder, by_guard=by_guard)
+    return dict(_guard_facts(state), holder=holder, by_guard=by_guard)
 
 
 def release_lock(site: Site, who: str) -> Optional[Record]:
@@ -274,7 +274,6 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "unlock": unlock,
     "lock_state": lock_state,
     "release_lock": release_lock,
-    "guard": lambda site: guard_facts(_state(site)),
     "arm_guard": arm_guard,
     "disarm_guard": disarm_guard,
     "audit_log": audit_log,

@@ -376,7 +376,7 @@ def test_a_program_that_ends_while_it_arms_leaves_nothing(host: Host) -> None:
         thread.start()
         time.sleep(0.3)
         assert thread.is_alive(), "it waits for the terms"
-        assert remote.call("guard", site=host.site)["terms"] is None
+        assert remote.call("lock_state", site=host.site)["terms"] is None
     thread.join(20)
     assert not host.restored()
     assert not Path(host.env.state.path(guard.TERMS)).exists()

@@ -72,6 +72,9 @@ class FakeSession:
     def inspect(self, audit: bool = False) -> dict[str, Any]:
         return self.facts
 
+    def lock_state(self) -> dict[str, Any]:
+        return {**self.facts["guard"], "holder": self.facts["lock"], "by_guard": False}
+
     def lock(self, why: str, wait: float = 0.0) -> None:
         self.calls.append(("lock", {"why": why}))
 
@@ -79,9 +82,8 @@ class FakeSession:
         if op == "check_swap" and self.swap_fault:
             raise self.swap_fault
         self.calls.append((op, params))
-        state = {**self.facts["guard"], "holder": self.facts["lock"], "by_guard": False}
         entries = [{"event": "lock", "time": 0.0}]
-        answers = {"generations": self.records, "lock_state": state, "audit_log": entries}
+        answers = {"generations": self.records, "audit_log": entries}
         return answers.get(op)
 
 

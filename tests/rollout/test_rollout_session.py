@@ -32,7 +32,7 @@ class FakeRemote:
         self.requests: list[httpx.Request] = []
 
     def call(self, op: str, **params: Any) -> Any:
-        if op == "guard":  # asked by itself at each connect
+        if op == "lock_state":  # asked by itself at each connect
             self.guards += 1
             if isinstance(self.guard, Exception):
                 raise self.guard

@@ -45,7 +45,7 @@ def _install(site: Site) -> Dict[str, Any]:
     return dict(found, python=site["python"], unit=site["unit"])
 
 
-def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
+def inspect(site: Site, audit: bool = False) -> Dict[str, Any]:
     """Everything that a plan, a preflight or a doctor wants to know, in one round trip.
 
     The parts that can fail by themselves do so in place: `install` is then {"fault": …}, and
@@ -71,12 +71,10 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
         facts["install"] = {"fault": fault.to_json()}
         return facts
     record = installed.record_hashes(install["record"])
-    named = set(paths)
-    if facts["generation"]:
-        named.update(facts["generation"]["files"])
+    generation = facts["generation"] or {"files": ()}
     install["files"] = {
         path: installed.file_facts(install["package_dir"], site["package"], record, path)
-        for path in sorted(named)
+        for path in sorted(generation["files"])
     }
     if audit:
         install["audit"] = installed.audit(install, site["package"])
@@ -110,16 +108,21 @@ def _guard_facts(state: State) -> Dict[str, Any]:
 
 
 def read(
-    site: Site, package_dir: str, paths: List[str], objects: List[str]
+    site: Site, install: Record, paths: List[str], objects: List[str]
 ) -> Dict[str, Dict[str, Optional[str]]]:
-    """Contents in base64, of files below the package and of stored objects; None if absent."""
+    """Contents in base64, of files below the package and of stored objects; None if absent.
+
+    `install` is `inspect`'s. ``record`` has the SHA-256 of each of the paths in the wheel.
+    """
 
     def encode(data: Optional[bytes]) -> Optional[str]:
         return None if data is None else base64.b64encode(data).decode("ascii")
 
-    state = _state(site)
+    state, folder = _state(site), install["package_dir"]
+    record = installed.record_hashes(install["record"]) if paths else {}
     return {
-        "paths": {p: encode(installed.read_bytes(os.path.join(package_dir, p))) for p in paths},
+        "paths": {p: encode(installed.read_bytes(os.path.join(folder, p))) for p in paths},
+        "record": {p: record.get(site["package"] + "/" + p) for p in paths},
         "objects": {o: encode(state.get(o)) if state.has(o) else None for o in objects},
     }
 

@@ -28,8 +28,11 @@ def plan(
 ) -> Plan:
     """What a deploy would do. Raises what stands in its way."""
     templates = resources.locate("unit-templates", beside=patches.parent)
-    patchset = find_patchset(session, patches, name)
-    return make_plan(session, patchset, adopt=adopt, templates=templates, with_unit=with_unit)
+    facts = session.inspect()
+    patchset = find_patchset(session, patches, name, facts)
+    return make_plan(
+        session, patchset, facts, adopt=adopt, templates=templates, with_unit=with_unit
+    )
 
 
 def nothing_to_do(made: Plan) -> bool:

@@ -103,8 +103,8 @@ class Session:
         """A host operation about this service."""
         return self.remote.call(op, timeout=timeout, site=self.site, **params)
 
-    def inspect(self, paths: tuple[str, ...] = (), *, audit: bool = False) -> dict[str, Any]:
-        facts: dict[str, Any] = self.call("inspect", paths=list(paths), audit=audit, timeout=180)
+    def inspect(self, *, audit: bool = False) -> dict[str, Any]:
+        facts: dict[str, Any] = self.call("inspect", audit=audit, timeout=180)
         return facts
 
     def lock(self, why: str, wait: float = 0.0) -> None:

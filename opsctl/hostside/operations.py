@@ -212,12 +212,16 @@ def stage_generation(
         state, install, target, contents, seen=seen, found_set=found_set, adopted=adopted
     )
     details = {key: record.get(key) for key in ("number", "set", "who", "why")}
-    audit.note(state, "stage", **details)
+    signer = (record.get("signed") or {}).get("principal")
+    audit.note(state, "stage", signed=signer, **details)
     return record
 
 
-def swap_generation(site: Site, number: int) -> Dict[str, Any]:
-    """See `swap.swap`. Refused while the unit runs."""
+def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str, Any]:
+    """See `swap.swap`. Refused while the unit runs.
+
+    `unsigned` is for the log: signatures are asked for, and nobody vouched for this one.
+    """
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
     if active not in ("inactive", "failed"):
@@ -225,7 +229,9 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
             "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
         )
     done = swap(state, _install(site), number)
-    audit.note(state, "swap", number=number, changed=len(done["changed"]))
+    audit.note(
+        state, "swap", number=number, changed=len(done["changed"]), unsigned=unsigned or None
+    )
     return done
 
 

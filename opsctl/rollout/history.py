@@ -7,12 +7,15 @@ from typing import Any
 
 from opsctl.errors import Refused
 from opsctl.report import Report
-from opsctl.rollout.commands import rollback_target
 from opsctl.rollout.observe import plain_report
 from opsctl.rollout.session import Session
+from opsctl.rollout.way_back import rollback_target
 from opsctl.text import counted
 
-_FIELDS = ("number", "status", "set", "version", "who", "from", "why", "created", "predecessor")
+_FIELDS = (
+    *("number", "predecessor", "status", "set", "signed", "version"),
+    *("who", "from", "why", "created"),
+)
 _VERDICT = ("verdict", "code", "reasons", "accept_len", "verify_steps", "ready_s", "why")
 
 

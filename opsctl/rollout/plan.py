@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Plan:
     adopted: tuple[str, ...] = ()  # files changed by hand, to be kept as what was found
     unit: tuple[UnitChange, ...] = ()  # the unit's files that are not the inventory's
     with_unit: bool = False  # whether the deploy makes them so
+    signer: ps.Signer | None = None  # who vouches for the set, where the inventory asks for it
 
     @property
     def noop(self) -> bool:
@@ -51,6 +52,7 @@ class Plan:
         return {
             "noop": self.noop,
             "set": describe(self.patchset),
+            "signed": asdict(self.signer) if self.signer is not None else None,
             "installed": dict(self.installed) if self.installed else None,
             "adopted": list(self.adopted),
             "distribution": self.patchset.target.distribution,
@@ -85,8 +87,9 @@ def describe(patchset: ps.PatchSet) -> dict[str, Any]:
 
 def find_patchset(
     session: Session, root: Path, name: str | None, facts: Mapping[str, Any]
-) -> ps.PatchSet:
-    """The set to deploy, for the version that the host has by `facts`, its `inspect`.
+) -> tuple[ps.PatchSet, ps.Signer | None]:
+    """The set to deploy, for the version that the host has by `facts`, its `inspect`; and who
+    vouches for it, None where the inventory does not ask.
 
     Raises:
         Refused: no set is named, the distribution is missing, the set is for other versions, or
@@ -102,9 +105,8 @@ def find_patchset(
         )
     install = require_install(facts)
     found = ps.find(root, wanted, session.service.distribution, install["version"])
-    if session.service.allowed_signers is not None:
-        ps.verify(found, session.service.allowed_signers)
-    return found
+    signers = session.service.allowed_signers
+    return found, None if signers is None else ps.verify(found, signers)
 
 
 def require_state(facts: Mapping[str, Any]) -> None:
@@ -137,6 +139,7 @@ def make_plan(
     patchset: ps.PatchSet,
     facts: Mapping[str, Any],
     *,
+    signer: ps.Signer | None = None,
     adopt: bool = False,
     templates: Path | None = None,
     with_unit: bool = False,
@@ -207,6 +210,7 @@ def make_plan(
         },
         target={
             "set": {**describe(patchset), "patches": [p.name for p in patchset.patches]},
+            "signed": asdict(signer) if signer is not None else None,
             "unit": unit_files,
             "files": {
                 path: {"sha256": _hash(after[path]), "pristine_sha256": _hash(pristine[path])}
@@ -217,6 +221,7 @@ def make_plan(
         adopted=tuple(drifted),
         unit=unit,
         with_unit=with_unit,
+        signer=signer,
     )
 
 

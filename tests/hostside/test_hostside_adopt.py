@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,8 +130,10 @@ def test_a_plan_looks_at_the_host_once(
 def test_prints_in_a_deployed_file(
     env: Environment, session: Session, first: ps.PatchSet, second: ps.PatchSet
 ) -> None:
-    deployed = carry_out(session, make_plan(session, first, session.inspect()))
+    signer = ps.Signer("ann@example.org", "ED25519 SHA256:x")
+    deployed = carry_out(session, make_plan(session, first, session.inspect(), signer=signer))
     assert "from" in deployed
+    assert env.state.generation(deployed["number"])["signed"] == asdict(signer)
     by_hand(env, "a.py", PRINTED)
     with pytest.raises(Refused) as caught:
         make_plan(session, second, session.inspect())

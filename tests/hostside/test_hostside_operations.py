@@ -230,3 +230,25 @@ def test_the_units_journal_and_its_control(env: Environment, tools: Path) -> Non
     ]
     asked = (env.root / "asked").read_text()
     assert asked.endswith("--lines=5 _SYSTEMD_INVOCATION_ID=i1 + INVOCATION_ID=i1\n")
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_log_names_the_signer_and_a_swap_to_what_nobody_signed(env: Environment) -> None:
+    signed = {"principal": "ann@example.org", "key": "ED25519 SHA256:x"}
+    files = {"a.py": NEW}
+    with local() as remote:
+        remote.call("lock", site=env.site, who="ann", why="fix")
+        record = remote.call(
+            "stage",
+            site=env.site,
+            target={**env.target(files), "signed": signed},
+            contents=env.contents(files),
+            seen=env.seen(files),
+        )
+        assert record["signed"] == signed
+        remote.call("swap", site=env.site, number=record["number"])
+        remote.call("swap", site=env.site, number=0, unsigned=True)
+        entries = {e["event"]: e for e in remote.call("audit_log", site=env.site)}
+        first, second = (e for e in remote.call("audit_log", site=env.site) if e["event"] == "swap")
+    assert entries["stage"]["signed"] == "ann@example.org"
+    assert ("unsigned" in first, second["unsigned"]) == (False, True)

@@ -272,7 +272,13 @@ def book(tmp_path: Path, defaults: str = "", service: str = "") -> Service:
 
 def found(tmp_path: Path, service: Service) -> Any:
     session, facts = cast(Session, FakeSession(service)), {"install": {"version": "1.0"}}
-    return find_patchset(session, tmp_path / "patches", None, facts)
+    patchset, signer = find_patchset(session, tmp_path / "patches", None, facts)
+    assert (signer is None) == (service.allowed_signers is None)
+    assert signer is None or (signer.principal, signer.key[:15]) == (
+        "ann@example.org",
+        "ED25519 SHA256:",
+    )
+    return patchset
 
 
 def test_without_allowed_signers_any_set_will_do(folder: Path, tmp_path: Path) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from rollout_tools import SERVICE
+from rollout_tools import facts as healthy
 
 from opsctl.errors import Refused
-from opsctl.rollout.commands import rollback_target
+from opsctl.events import Event
+from opsctl.report import Report
+from opsctl.rollout import commands, engine
+from opsctl.rollout.run import Options, Run
+from opsctl.rollout.session import Session
+from opsctl.rollout.way_back import rollback_target
 
 
 def generation(number: int, status: str, predecessor: int | None) -> dict[str, Any]:
@@ -93,3 +102,64 @@ def test_nowhere_to_go(
         target(recorded, current, wanted, swap)
     assert caught.value.code == code
     assert caught.value.remedy
+
+
+# -- signatures ------------------------------------------------------------------------------
+
+SET = {"name": "ddtree", "version": "1.0.0"}
+SIGNED = {"principal": "ann@example.org", "key": "ED25519 SHA256:x"}
+
+
+class RollingBack:
+    """A host that has generation 2 in place, and a session that is to roll it back."""
+
+    host = SimpleNamespace(name="alpha")
+
+    def __init__(self, records: list[dict[str, Any]], signers: Path | None) -> None:
+        self.service = SERVICE.model_copy(update={"allowed_signers": signers})
+        self.records = records
+        self.events: list[Event] = []
+        self.emit = self.events.append
+
+    def inspect(self) -> dict[str, Any]:
+        numbers = [record["number"] for record in self.records]
+        changes = {"generation": self.records[-1], "generations": numbers, "state_fault": None}
+        return healthy(changes)
+
+    def call(self, op: str) -> Any:
+        assert op == "generations"
+        return self.records
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "warned"),
+    [
+        ({"set": SET, "signed": SIGNED}, True, False),
+        ({"set": SET, "signed": None}, True, True),
+        ({"set": SET}, True, True),  # of an opsctl that did not record it
+        ({"set": None, "adopted": ["a.py"]}, True, True),
+        ({"set": None}, True, False),  # the wheel's own files
+        ({"set": SET}, False, False),
+    ],
+)
+def test_a_way_back_to_what_nobody_vouched_for_is_told_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    asked: bool,
+    warned: bool,
+) -> None:
+    runs: list[Run] = []
+
+    def execute(run: Run, playbook: object) -> Report:
+        runs.append(run)
+        return Report(command="rollback", verdict="pass", exit_code=0, summary="")
+
+    monkeypatch.setattr(engine, "execute", execute)
+    session = RollingBack([FOUND, ONE | changes, TWO], tmp_path / "signers" if asked else None)
+    commands.rollback(cast(Session, session), tmp_path, Options())
+    assert [(e.step, e.state) for e in session.events] == [("signature", "warn")] * warned
+    assert (runs[0].target, 1 in runs[0].unsigned) == (1, warned)
+    if warned:
+        assert "generation 1 is" in session.events[0].message
+        assert "no allowed signer" in session.events[0].message

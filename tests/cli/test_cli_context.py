@@ -307,6 +307,16 @@ def test_a_bound_that_is_no_duration(
     refused = invoke("restart", "--yes", option, "soon")
     assert refused.exit_code == 2
     assert f"{option}: expected a duration such as 90s or 15m, not 'soon'" in refused.stderr
+    for value, cause in (
+        ("0", "a duration must be above zero"),
+        ("100h", "a duration must be 24 h at most"),
+        ("-5m", "expected a duration such as 90s or 15m, not '-5m'"),
+        ("nan", "expected a duration such as 90s or 15m, not 'nan'"),
+    ):
+        refused = invoke("restart", "--yes", f"{option}={value}")
+        assert refused.exit_code == 2
+        assert f"{option}: {cause}" in refused.stderr
+        assert f"remedy: such as {option} 15m" in refused.stderr
     assert done == []
 
 

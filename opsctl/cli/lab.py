@@ -106,6 +106,7 @@ def _up_or_reset(
 
 
 @app.command()
+@opt.with_globals
 def up(
     context: typer.Context,
     name: NameArgument = DEFAULT,
@@ -122,6 +123,7 @@ def up(
 
 
 @app.command()
+@opt.with_globals
 def reset(
     context: typer.Context,
     name: NameArgument = DEFAULT,
@@ -134,6 +136,7 @@ def reset(
 
 
 @app.command()
+@opt.with_globals
 def down(
     context: typer.Context, name: NameArgument = DEFAULT, json: opt.JsonOption = False
 ) -> None:
@@ -150,6 +153,7 @@ def down(
 
 
 @app.command()
+@opt.with_globals
 def status(context: typer.Context, json: opt.JsonOption = False) -> None:
     """The labs of this machine."""
     command = Command("lab status", context.obj, json=json)

@@ -204,6 +204,31 @@ def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     assert host.restored()
 
 
+def test_a_load_is_watched_without_starting_python_each_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Located once for each holding-off; a location that failed is tried again."""
+    host.unit("active", ActiveEnterTimestampMonotonic=str(int(time.monotonic() * 1e6)))
+    host.arm(budget=60.0)
+    terms = guard.terms(host.env.state)
+    assert terms is not None
+    located: list[str] = []
+    answers = [HostFault("python_missing", "not now")]
+
+    def locate(*_: str) -> dict[str, Any]:
+        located.append("")
+        if answers:
+            raise answers.pop()
+        return host.env.install
+
+    monkeypatch.setattr(guardian.installed, "locate", locate)
+    watching = Guardian(host.env.state.root, host.said.append)
+    assert all(watching._may_load(terms) for _ in range(5))
+    assert len(located) == 2
+    assert watching._may_load({**terms, "armed": 1.0}), "of another rollout"
+    assert len(located) == 3
+
+
 def test_a_load_that_died_is_not_waited_for(host: Host) -> None:
     began = time.monotonic()
     now = str(int(began * 1e6))

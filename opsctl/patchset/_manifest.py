@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from opsctl import yamltext
 from opsctl.errors import PatchError
 
 MANIFEST = "patchset.yaml"
@@ -180,8 +181,8 @@ def read_manifest(path: Path) -> Manifest:
     except UnicodeDecodeError:
         raise _wrong(f"{path}: not UTF-8 text") from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        node = yamltext.compose(text)
+        data = yamltext.load(text)
     except yaml.YAMLError as error:
         raise _wrong(_yaml_message(path, error)) from None
     if not isinstance(data, dict):

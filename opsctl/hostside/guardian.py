@@ -26,7 +26,8 @@ from . import audit, guard, probe
 from . import install as installed
 from . import unit as units
 from .errors import HostFault
-from .state import Lock, Record, State, end_holder
+from .holder import end_holder
+from .state import Lock, Record, State
 from .swap import differs, swap
 
 WHO = "the guard on this host"

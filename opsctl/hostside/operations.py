@@ -13,13 +13,13 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from . import audit, exchange, guard, guardian, journal, probe, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
+from .holder import end_holder
 from .state import (
     Lock,
     Record,
     State,
     client_address,
     describe_holder,
-    end_holder,
     lock_holder,
 )
 from .swap import Files, examine, stage, swap
@@ -159,12 +159,12 @@ def release_lock(site: Site, who: str) -> Optional[Record]:
     holder = lock_holder(state)
     if holder is None:
         return None
-    end_holder(state, str(holder.get("token", "")))
+    end_holder(state, holder.get("token"))
     if lock_holder(state) is not None:
         raise HostFault(
             "lock_held",
             "the holder of the lock could not be ended: %s" % describe_holder(holder),
-            "end process %s on the host by hand" % holder.get("pid"),
+            "find it on the host: fuser -v %s" % state.path("lock"),
         )
     audit.note(state, "lock.broken", who=who, holder=holder.get("who"), why=holder.get("why"))
     return holder

@@ -24,7 +24,6 @@ import json
 import math
 import os
 import re
-import signal
 import stat
 import tempfile
 import time
@@ -313,18 +312,6 @@ def lock_holder(state: State) -> Optional[Record]:
         return {"who": "somebody", "why": "unknown", "since": None}
     finally:
         os.close(descriptor)
-
-
-def end_holder(state: State, token: str, patience: float = 5.0) -> None:
-    """Kill the program that holds the lock with this token, and see the lock free."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        holder = lock_holder(state)
-        if holder is None or holder.get("token") != token or holder.get("pid") == os.getpid():
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(holder["pid"]), signal.SIGKILL)
-        time.sleep(0.05)
 
 
 def describe_holder(holder: Optional[Record]) -> str:

@@ -105,7 +105,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     facts = session.inspect()
     require_state(facts)
     recorded = {g["number"]: g for g in session.call("generations")}
-    target = rollback_target(facts, recorded, options.generation)
+    target = rollback_target(facts, recorded, options.generation, session.host.name)
     if target is None:
         current = facts["generation"]["number"]
         return plain_report(

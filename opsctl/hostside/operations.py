@@ -10,7 +10,7 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, exchange, guard, guardian, journal, probe, unit, unitfiles
+from . import audit, exchange, guard, guardian, journal, probe, prune, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
 from .holder import end_holder
@@ -243,7 +243,10 @@ def check_swap(site: Site, number: int) -> None:
 def conclude(
     site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
 ) -> None:
-    """Write down how a generation ended, and how long its start took."""
+    """Write down how a generation ended, and how long its start took.
+
+    A confirmed one also ends the time of the oldest: see `prune`.
+    """
     state = _locked_state(site)
     record = state.generation(number)
     record.update(status=status, verdict=verdict)
@@ -251,6 +254,21 @@ def conclude(
     audit.note(state, status, number=number, verdict=verdict.get("verdict"))
     if load_seconds is not None:
         state.record_load(load_seconds, number)
+    if status == "confirmed":
+        _prune(state)
+
+
+def _prune(state: State) -> None:
+    """Whatever goes wrong in it is no reason to fail, nor is a record of odd content: the deploy
+    is proven, and only its log says so."""
+    try:
+        done = prune.prune(state)
+    except Exception as error:
+        audit.note(state, "prune", why="not done: %s" % error)
+        return
+    if done["generations"] or done["objects"]:
+        done["generations"] = ", ".join(map(str, done["generations"]))
+        audit.note(state, "prune", **done)
 
 
 def record_load(site: Site, seconds: float) -> None:

@@ -2,10 +2,10 @@
 
 ::
 
-    generations/<n>.json   what generation n replaced and what it put there, by hash
+    generations/<n>.json   what generation n replaced and what it put there, by hash; see `prune`
     current                the number of the generation that the files on disk are
     swap                   {from, to} while a swap is under way; its presence means a mixture
-    objects/<sha256>       the content of every file that any generation names
+    objects/<sha256>       the content of every file that any of them names
     loads.jsonl            how long each confirmed start took, seconds
     audit.jsonl            what was done, by whom and when (`audit`)
     guard.json, guard.py, guard-report.json   see `guard`

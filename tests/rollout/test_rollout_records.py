@@ -112,6 +112,17 @@ def test_the_history_says_who_why_and_how_it_ended() -> None:
     assert report.exit_code == 0
 
 
+def test_a_gap_in_the_history_is_told() -> None:
+    last = generation(7, "confirmed", 6)
+    report = history(
+        cast(Session, FakeSession(records=[FOUND, generation(4, "confirmed", 3), last]))
+    )
+    assert report.data["pruned"] == [1, 2, 3, 5, 6]
+    assert "pruned: 1-3, 5-6" in report.summary
+    assert report.data["rollback_to"] is None, "what came before is gone"
+    assert history(cast(Session, FakeSession())).data["pruned"] == []
+
+
 def test_a_damaged_record_is_shown() -> None:
     broken = {"number": 0, "fault": {"message": "0.json is damaged", "remedy": ""}}
     report = history(cast(Session, FakeSession(records=[broken, ONE])))

@@ -11,7 +11,6 @@ from opsctl.units.properties import Unit
 
 Records = Mapping[int, Mapping[str, Any]]  # every recorded generation, by its number
 
-
 # How a generation ended that has served, so that it is one to return to.
 _SERVED = frozenset({"found", "confirmed", "unconfirmed"})
 
@@ -53,7 +52,8 @@ def rollback_target(
     if current["predecessor"] is None:
         raise _without_predecessor(facts, recorded, host)
     predecessor = int(current["predecessor"])
-    if predecessor not in recorded:
+    # A damaged record is the host's to tell of: it knows what is wrong with it.
+    if predecessor not in {*recorded, *facts["generations"]}:
         raise _missing(facts, recorded, predecessor, host)
     return predecessor
 

@@ -1,4 +1,4 @@
-"""Host keys: an unknown or changed key is refused, with the command that would accept it."""
+"""Host keys: an unknown, changed or revoked key is refused, with what an operator does then."""
 
 from __future__ import annotations
 

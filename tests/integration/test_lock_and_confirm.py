@@ -113,9 +113,8 @@ def test_a_rollout_whose_client_was_killed_is_confirmed(light: LightLab, step: s
     _, shown = opsctl(light, "lock", "show")
     assert shown["data"] == {"holder": None, "guard": {"terms": None, "report": None}}
     deadline = time.monotonic() + 15
-    while (
-        light.inside("systemctl is-active opsctl-guard-light.service", check=False) != "inactive\n"
-    ):
+    guard = "systemctl is-active opsctl-guard-light.service"
+    while light.inside(guard, check=False).strip() != "inactive":
         assert time.monotonic() < deadline, "the guard ends when there is nothing to guard"
         time.sleep(0.2)
     assert light.await_serving(5) == new

@@ -166,7 +166,8 @@ def test_a_generation_that_was_pruned_says_so() -> None:
 def test_a_generation_whose_record_is_damaged_says_so() -> None:
     facts = {"generation": TWO, "swap": None, "generations": [0, 1, 2], "install": {}}
     with pytest.raises(Refused, match="the record of generation 1 is damaged"):
-        rollback_target(facts, {0: FOUND, 2: TWO}, None)
+        rollback_target(facts, {0: FOUND, 2: TWO}, 1)
+    assert rollback_target(facts, {0: FOUND, 2: TWO}, None) == 1, "check_swap refuses it"
 
 
 # -- signatures ------------------------------------------------------------------------------

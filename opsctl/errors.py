@@ -12,6 +12,7 @@
     └── Unreachable           5   no working conversation with the host
         ├── HostKeyUnknown    5
         ├── HostKeyChanged    5
+        ├── HostKeyRevoked    5
         ├── AuthFailed        5
         └── HostProgramError  5   the host program failed; `remote_traceback` says where
 
@@ -89,6 +90,10 @@ class HostKeyUnknown(Unreachable):
 
 class HostKeyChanged(Unreachable):
     default_code = "host_key_changed"
+
+
+class HostKeyRevoked(Unreachable):
+    default_code = "host_key_revoked"
 
 
 class AuthFailed(Unreachable):

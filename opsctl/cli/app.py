@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from opsctl.cli import host, lab, lock, patches, records, rollouts
-from opsctl.cli.options import Globals
+from opsctl.cli import options as opt
 
 app = typer.Typer(
     name="opsctl",
@@ -31,23 +30,14 @@ def _version(value: bool) -> None:
 @app.callback()
 def _globals(
     context: typer.Context,
-    inventory: Annotated[
-        Path | None,
-        typer.Option(
-            "--inventory",
-            "-i",
-            envvar="OPSCTL_INVENTORY",
-            help="The inventory file; else the nearest inventory.yaml.",
-            show_default=False,
-        ),
-    ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    inventory: opt.InventoryOption = None,
+    debug: opt.DebugOption = False,
+    quiet: opt.QuietOption = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
     ] = False,
 ) -> None:
-    context.obj = Globals(inventory=inventory, debug=debug, quiet=quiet)
+    context.obj = opt.Globals(inventory=inventory, debug=debug, quiet=quiet)
 
 
 rollouts.register(app)

@@ -129,7 +129,8 @@ def chosen_options(
 
 
 def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[..., None]:
-    """A command about one service: adds HOST, --host, --service and --json to its parameters.
+    """A command about one service: adds HOST, --host, --service, --json and the options of every
+    command to its parameters.
 
     `function` is called with the `Command`, the session (which connects at its first use) and
     its own parameters; its report is printed, and its exit status is the process's. `name` is
@@ -178,7 +179,7 @@ def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[
     command_function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [p.replace(kind=keyword) for p in shared]
     )
-    return command_function
+    return opt.with_globals(command_function)
 
 
 def _with_running_lab(book: Any, name: str) -> Any:

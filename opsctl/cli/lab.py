@@ -48,6 +48,26 @@ def _service(command: Command, name: str) -> Service:
     return next(iter(host.services.values()))
 
 
+def _require_known(command: Command, name: str) -> None:
+    """A reset is of a lab that there is, or that the inventory names: a slip of the pen must not
+    make a second one beside the lab that was meant.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    from opsctl import inventory, lab
+
+    book = inventory.load(inventory.find(command.globals_.inventory))
+    named = {host.lab for host in book.hosts.values() if host.lab is not None}
+    known = sorted({DEFAULT, *named, *(each.name for each in lab.all_labs())})
+    if name not in known:
+        raise UsageError(
+            f"there is no lab {name!r} to reset; there are {', '.join(known)}",
+            remedy=f"give one of these, or make a new one: opsctl lab up {name}",
+            code="unknown_name",
+        )
+
+
 def _facts(lab: Lab) -> dict[str, Any]:
     return {
         "name": lab.name,
@@ -73,6 +93,8 @@ def _up_or_reset(
     from opsctl import inventory, lab, resources
 
     service = _service(command, name)
+    if reset:
+        _require_known(command, name)
     book = inventory.find(command.globals_.inventory)
     templates = resources.locate("unit-templates", beside=book.resolve().parent)
     function = lab.reset if reset else lab.up
@@ -84,6 +106,7 @@ def _up_or_reset(
 
 
 @app.command()
+@opt.with_globals
 def up(
     context: typer.Context,
     name: NameArgument = DEFAULT,
@@ -100,18 +123,20 @@ def up(
 
 
 @app.command()
+@opt.with_globals
 def reset(
     context: typer.Context,
     name: NameArgument = DEFAULT,
     no_start: NoStartOption = False,
     json: opt.JsonOption = False,
 ) -> None:
-    """A pristine lab: down, then up, at the same address."""
+    """A pristine lab: down, then up, at the same address. It must exist, or be the inventory's."""
     command = Command("lab reset", context.obj, json=json)
     run(command, lambda: _up_or_reset(command, name, address=None, start=not no_start, reset=True))
 
 
 @app.command()
+@opt.with_globals
 def down(
     context: typer.Context, name: NameArgument = DEFAULT, json: opt.JsonOption = False
 ) -> None:
@@ -128,6 +153,7 @@ def down(
 
 
 @app.command()
+@opt.with_globals
 def status(context: typer.Context, json: opt.JsonOption = False) -> None:
     """The labs of this machine."""
     command = Command("lab status", context.obj, json=json)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
@@ -47,7 +49,7 @@ def release(command: Command, session: Any, yes: opt.YesOption = False) -> Repor
     """End the host program that holds the lock, whoever's it is."""
     from opsctl.rollout import locking
 
-    now = locking.state(session)
+    now = session.lock_state()
     if now["holder"] is not None:
         locking.require_releasable(session, now)
         armed = "; its rollout is not over, and the guard then acts" if now["terms"] else ""
@@ -55,6 +57,21 @@ def release(command: Command, session: Any, yes: opt.YesOption = False) -> Repor
     return locking.release(session, now)
 
 
+class _Take(TyperCommand):
+    """Without HOST the parser would take the first word after `--` for it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        given = words[words.index("--") + 1 :] if "--" in words else []
+        if len(ctx.params["command_line"] or ()) < len(given):
+            raise typer.BadParameter(
+                f"name the host before --: opsctl lock take HOST -- {shlex.join(given)}", ctx=ctx
+            )
+        return rest
+
+
 for _function in (show, take, release):
     _name = f"lock {_function.__name__}"
-    app.command(_function.__name__)(on_host(_function, _name))
+    _class = _Take if _function is take else None
+    app.command(_function.__name__, cls=_class)(on_host(_function, _name))

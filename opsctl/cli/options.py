@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -60,12 +63,60 @@ PatchesOption = Annotated[
         "--patches", help="The folder of the patch sets.", show_default=False, file_okay=False
     ),
 ]
+# Before the command or after it: see `with_globals`.
+InventoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory",
+        "-i",
+        help="The inventory; else $OPSCTL_INVENTORY, or the nearest inventory.yaml.",
+        show_default=False,
+    ),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Globals:
-    """Options before the command."""
+    """The options of every command."""
 
     inventory: Path | None = None
     debug: bool = False
     quiet: bool = False
+
+
+_GLOBALS = {"inventory": InventoryOption, "debug": DebugOption, "quiet": QuietOption}
+
+
+def with_globals(function: Callable[..., None]) -> Callable[..., None]:
+    """The command `function`, which takes the options of every command after its name as well.
+
+    `function` has a parameter `context`, whose `obj` are those given before it. What stands
+    after it counts where both say something.
+    """
+    # Typer reads the signature: a parameter more for each.
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(function).parameters.items()
+    ]
+    more = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=getattr(Globals(), name),
+            annotation=annotation,
+        )
+        for name, annotation in _GLOBALS.items()
+    ]
+
+    @functools.wraps(function)
+    def command(*, context: typer.Context, **values: Any) -> None:
+        given = {name: values.pop(name) for name in _GLOBALS}
+        context.obj = replace(context.obj, **{k: v for k, v in given.items() if v})
+        function(context=context, **values)
+
+    command.__annotations__ = {p.name: p.annotation for p in (*own, *more)}
+    command.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    return command

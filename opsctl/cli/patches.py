@@ -75,6 +75,7 @@ def _report(name: str, text: str, data: dict[str, Any]) -> Report:
 
 
 @app.command("list")
+@opt.with_globals
 def list_(
     context: typer.Context, patches: opt.PatchesOption = None, json: opt.JsonOption = False
 ) -> None:
@@ -94,6 +95,7 @@ def list_(
 
 
 @app.command()
+@opt.with_globals
 def show(
     context: typer.Context,
     name: NameArgument = None,
@@ -128,6 +130,7 @@ def _print(found: PatchSet) -> None:
 
 
 @app.command()
+@opt.with_globals
 def check(
     context: typer.Context,
     name: NameArgument = None,
@@ -184,6 +187,7 @@ def _print_check(found: CheckReport) -> None:
 
 
 @app.command(epilog="Example: opsctl patches sign ddtree --key ~/.ssh/id_ed25519")
+@opt.with_globals
 def sign(
     context: typer.Context,
     name: SetArgument,
@@ -225,6 +229,7 @@ def sign(
 
 
 @app.command(epilog="Example: opsctl patches verify ddtree --allowed-signers allowed_signers")
+@opt.with_globals
 def verify(
     context: typer.Context,
     name: SetArgument,

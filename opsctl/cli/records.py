@@ -32,7 +32,7 @@ def history(command: Command, session: Any) -> Report:
     report = records.history(session)
     if not command.json:
         _print(
-            ("", "gen", "when", "status", "set", "version", "who", "result", "why"),
+            ("", "gen", "when", "status", "set", "signed", "version", "who", "result", "why"),
             [_generation(row) for row in report.data["generations"]],
         )
     return report
@@ -70,7 +70,7 @@ def audit(
 def _generation(row: Mapping[str, Any]) -> tuple[str, ...]:
     mark = ("*" if row["in_place"] else "") + ("<" if row["rollback"] else "")
     if row["fault"]:
-        return (mark, str(row["number"]), "", "unreadable", "", "", "", "", row["fault"])
+        return (mark, str(row["number"]), "", "unreadable", *[""] * 5, row["fault"])
     patch_set = row["set"]
     label = f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"
     if row["adopted"]:
@@ -84,6 +84,7 @@ def _generation(row: Mapping[str, Any]) -> tuple[str, ...]:
         _clock(row["created"]),
         str(row["status"]),
         label,
+        (row["signed"] or {}).get("principal", ""),
         str(row["version"]),
         who,
         _result(row["verdict"] or {}),

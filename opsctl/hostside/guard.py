@@ -38,14 +38,14 @@ _UNIT = """\
 [Unit]
 Description=opsctl's guard of {unit}
 Before={unit}
-RequiresMountsFor={root}
-ConditionPathExists={root}/{terms}
+RequiresMountsFor={root_word}
+ConditionPathExists={terms}
 StartLimitIntervalSec=0
 
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart={python} -I {root}/{program} {root}
+ExecStart={python} -I {program} {root_argument}
 Restart=on-failure
 RestartSec=2
 TimeoutStartSec=5min
@@ -129,15 +129,43 @@ def disarm(state: State) -> None:
         os.unlink(state.path(TERMS))
 
 
+def unit_text(unit: str, root: str, python: str) -> str:
+    """The guard's unit for the service `unit` with the state folder `root`, run by `python`."""
+    return _UNIT.format(
+        unit=unit,
+        root_word=_word(root),
+        terms=_literal(os.path.join(root, TERMS)),
+        python=_word(python),
+        program=_argument(os.path.join(root, PROGRAM)),
+        root_argument=_argument(root),
+    )
+
+
+# systemd reads a path in three ways (systemd.syntax(7), systemd.unit(5), systemd.service(5)).
+
+
+def _literal(path: str) -> str:
+    """For a setting that takes the rest of its line as one path, and specifiers in it."""
+    return path.replace("%", "%%")
+
+
+def _word(path: str) -> str:
+    """For a setting that splits its line into words, and for the program of a command."""
+    return '"%s"' % _literal(path).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _argument(text: str) -> str:
+    """For an argument of a command, where `$` would stand for a variable too."""
+    return _word(text.replace("$", "$$"))
+
+
 def _install(state: State, site: Dict[str, Any], program: str) -> None:
     """Program and unit, each only where it differs; they stay for the next rollout."""
     path = state.path(PROGRAM)
     if read_bytes(path) != program.encode():
         write_atomically(path, program.encode())
     name = unit_name(site["service"])
-    text = _UNIT.format(
-        unit=site["unit"], root=state.root, terms=TERMS, program=PROGRAM, python=sys.executable
-    )
+    text = unit_text(site["unit"], state.root, sys.executable)
     unit_path = os.path.join(UNITS, name)
     if read_bytes(unit_path) != text.encode():
         write_atomically(unit_path, text.encode(), 0o644)

@@ -20,13 +20,14 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import audit, guard, probe
 from . import install as installed
 from . import unit as units
 from .errors import HostFault
-from .state import Lock, Record, State, end_holder
+from .holder import end_holder
+from .state import Lock, Record, State
 from .swap import differs, swap
 
 WHO = "the guard on this host"
@@ -50,6 +51,7 @@ class Guardian:
         self._state = State(folder, service)
         self._lock = Lock()
         self._say = say
+        self._located: Optional[Tuple[Any, Dict[str, Any]]] = None
 
     def run(self) -> int:
         """Until the rollout has ended or its service is put right; the exit status."""
@@ -104,7 +106,9 @@ class Guardian:
 
     def _may_load(self, terms: Record) -> bool:
         """Whether the new version is loading or serving, and its budget is not over yet."""
-        if self._state.swap_under_way() is not None or not self._differs(terms):
+        if self._state.swap_under_way() is not None:
+            return False
+        if not self._differs(terms, self._locate_once):
             return False
         shown = units.show(terms["site"]["unit"])
         if shown.get("ActiveState") != "active" or shown.get("SubState") != "running":
@@ -114,14 +118,21 @@ class Guardian:
         began = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
         return bool(time.monotonic() < began + terms["budget"] + _GRACE)
 
-    def _differs(self, terms: Record) -> bool:
-        """Whether the disk is not the generation to restore."""
+    def _differs(self, terms: Record, locate: Callable[[Record], Dict[str, Any]]) -> bool:
+        """Whether the disk is not the generation to restore. `locate` finds the package."""
         if terms["to"] is None:
             return False
         try:
-            return differs(self._state, self._install(terms), terms["to"])
+            return differs(self._state, locate(terms), terms["to"])
         except HostFault:
             return True
+
+    def _locate_once(self, terms: Record) -> Dict[str, Any]:
+        """For the looks of one holding-off: they are a second apart, each would start the
+        service's Python beside a load, and the package does not move meanwhile."""
+        if self._located is None or self._located[0] != terms.get("armed"):
+            self._located = (terms.get("armed"), self._install(terms))
+        return self._located[1]
 
     @staticmethod
     def _install(terms: Record) -> Dict[str, Any]:
@@ -163,7 +174,7 @@ class Guardian:
         self._finish(content)
 
     def _restore_files(self, terms: Record) -> None:
-        if self._state.swap_under_way() is None and not self._differs(terms):
+        if self._state.swap_under_way() is None and not self._differs(terms, self._install):
             return
         _stop(terms["site"]["unit"])
         done = swap(self._state, self._install(terms), terms["to"])

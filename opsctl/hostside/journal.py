@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import time
@@ -20,6 +21,9 @@ FIELDS = (
     "_SOURCE_REALTIME_TIMESTAMP"
 )
 BASE = ["journalctl", "--output=json", "--output-fields=" + FIELDS, "--all", "--no-pager", "-q"]
+
+# What journalctl says of a regular expression that it cannot compile, with PCRE2's reason.
+_BAD_PATTERN = re.compile(r'Bad pattern ".*": (.+)', re.DOTALL)
 
 Entry = Dict[str, Any]
 
@@ -41,7 +45,11 @@ def query(
     grep: Optional[str] = None,
     since: Optional[float] = None,
 ) -> List[Entry]:
-    """The last `lines` entries, oldest first; `since` is Unix time in seconds on this host."""
+    """The last `lines` entries, oldest first; `since` is Unix time in seconds on this host.
+
+    Raises:
+        HostFault: `grep` is no regular expression (`bad_pattern`), or the journal cannot be read.
+    """
     argv = [*BASE, "--lines=%d" % lines]
     if since is not None:
         argv.append("--since=@%.6f" % since)
@@ -50,6 +58,13 @@ def query(
         argv += ["--grep=" + grep, "--reverse"]
     done = units.run([*argv, *scope(unit, invocation)], timeout=50)
     # --grep without a match exits 1 and says nothing.
+    bad = _BAD_PATTERN.match(done.stderr.strip()) if grep is not None else None
+    if done.returncode != 0 and bad:
+        raise HostFault(
+            "bad_pattern",
+            "%r is not a regular expression: %s" % (grep, bad.group(1)),
+            "a sign that stands for itself needs a backslash, such as '\\['",
+        )
     if done.returncode != 0 and done.stderr.strip():
         raise HostFault("journal_failed", "journalctl failed: %s" % done.stderr.strip())
     entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

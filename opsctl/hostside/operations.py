@@ -10,16 +10,16 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, exchange, guard, guardian, journal, probe, unit, unitfiles
+from . import audit, exchange, guard, guardian, journal, probe, prune, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
+from .holder import end_holder
 from .state import (
     Lock,
     Record,
     State,
     client_address,
     describe_holder,
-    end_holder,
     lock_holder,
 )
 from .swap import Files, examine, stage, swap
@@ -45,7 +45,7 @@ def _install(site: Site) -> Dict[str, Any]:
     return dict(found, python=site["python"], unit=site["unit"])
 
 
-def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]:
+def inspect(site: Site, audit: bool = False) -> Dict[str, Any]:
     """Everything that a plan, a preflight or a doctor wants to know, in one round trip.
 
     The parts that can fail by themselves do so in place: `install` is then {"fault": …}, and
@@ -71,12 +71,10 @@ def inspect(site: Site, paths: List[str], audit: bool = False) -> Dict[str, Any]
         facts["install"] = {"fault": fault.to_json()}
         return facts
     record = installed.record_hashes(install["record"])
-    named = set(paths)
-    if facts["generation"]:
-        named.update(facts["generation"]["files"])
+    generation = facts["generation"] or {"files": ()}
     install["files"] = {
         path: installed.file_facts(install["package_dir"], site["package"], record, path)
-        for path in sorted(named)
+        for path in sorted(generation["files"])
     }
     if audit:
         install["audit"] = installed.audit(install, site["package"])
@@ -97,29 +95,34 @@ def _recorded(state: State) -> Dict[str, Any]:
         facts["state_fault"] = fault.to_json()
     return dict(
         facts,
-        guard=guard_facts(state),
+        guard=_guard_facts(state),
         lock=lock_holder(state),
         generations=state.numbers(),
         loads=state.loads(),
     )
 
 
-def guard_facts(state: State) -> Dict[str, Any]:
+def _guard_facts(state: State) -> Dict[str, Any]:
     """What the guard waits for, and what it did when it last acted; None each if nothing."""
     return {"terms": guard.terms(state), "report": guard.report(state)}
 
 
 def read(
-    site: Site, package_dir: str, paths: List[str], objects: List[str]
+    site: Site, install: Record, paths: List[str], objects: List[str]
 ) -> Dict[str, Dict[str, Optional[str]]]:
-    """Contents in base64, of files below the package and of stored objects; None if absent."""
+    """Contents in base64, of files below the package and of stored objects; None if absent.
+
+    `install` is `inspect`'s. ``record`` has the SHA-256 of each of the paths in the wheel.
+    """
 
     def encode(data: Optional[bytes]) -> Optional[str]:
         return None if data is None else base64.b64encode(data).decode("ascii")
 
-    state = _state(site)
+    state, folder = _state(site), install["package_dir"]
+    record = installed.record_hashes(install["record"]) if paths else {}
     return {
-        "paths": {p: encode(installed.read_bytes(os.path.join(package_dir, p))) for p in paths},
+        "paths": {p: encode(installed.read_bytes(os.path.join(folder, p))) for p in paths},
+        "record": {p: record.get(site["package"] + "/" + p) for p in paths},
         "objects": {o: encode(state.get(o)) if state.has(o) else None for o in objects},
     }
 
@@ -147,7 +150,7 @@ def lock_state(site: Site) -> Record:
     state = _state(site)
     holder = lock_holder(state)
     by_guard = holder is not None and holder.get("token") == guardian.WHO
-    return dict(guard_facts(state), holder=holder, by_guard=by_guard)
+    return dict(_guard_facts(state), holder=holder, by_guard=by_guard)
 
 
 def release_lock(site: Site, who: str) -> Optional[Record]:
@@ -156,12 +159,12 @@ def release_lock(site: Site, who: str) -> Optional[Record]:
     holder = lock_holder(state)
     if holder is None:
         return None
-    end_holder(state, str(holder.get("token", "")))
+    end_holder(state, holder.get("token"))
     if lock_holder(state) is not None:
         raise HostFault(
             "lock_held",
             "the holder of the lock could not be ended: %s" % describe_holder(holder),
-            "end process %s on the host by hand" % holder.get("pid"),
+            "find it on the host: fuser -v %s" % state.path("lock"),
         )
     audit.note(state, "lock.broken", who=who, holder=holder.get("who"), why=holder.get("why"))
     return holder
@@ -209,12 +212,16 @@ def stage_generation(
         state, install, target, contents, seen=seen, found_set=found_set, adopted=adopted
     )
     details = {key: record.get(key) for key in ("number", "set", "who", "why")}
-    audit.note(state, "stage", **details)
+    signer = (record.get("signed") or {}).get("principal")
+    audit.note(state, "stage", signed=signer, **details)
     return record
 
 
-def swap_generation(site: Site, number: int) -> Dict[str, Any]:
-    """See `swap.swap`. Refused while the unit runs."""
+def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str, Any]:
+    """See `swap.swap`. Refused while the unit runs.
+
+    `unsigned` is for the log: signatures are asked for, and nobody vouched for this one.
+    """
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
     if active not in ("inactive", "failed"):
@@ -222,8 +229,8 @@ def swap_generation(site: Site, number: int) -> Dict[str, Any]:
             "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
         )
     done = swap(state, _install(site), number)
-    note = {"changed": len(done["changed"]), "starting": done["starting"]}
-    audit.note(state, "swap", number=number, **note)
+    details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
+    audit.note(state, "swap", number=number, unsigned=unsigned or None, **details)
     return done
 
 
@@ -235,7 +242,10 @@ def check_swap(site: Site, number: int) -> None:
 def conclude(
     site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
 ) -> None:
-    """Write down how a generation ended, and how long its start took."""
+    """Write down how a generation ended, and how long its start took.
+
+    A confirmed one also ends the time of the oldest: see `prune`.
+    """
     state = _locked_state(site)
     record = state.generation(number)
     record.update(status=status, verdict=verdict)
@@ -243,6 +253,21 @@ def conclude(
     audit.note(state, status, number=number, verdict=verdict.get("verdict"))
     if load_seconds is not None:
         state.record_load(load_seconds, number)
+    if status == "confirmed":
+        _prune(state)
+
+
+def _prune(state: State) -> None:
+    """Whatever goes wrong in it is no reason to fail, nor is a record of odd content: the deploy
+    is proven, and only its log says so."""
+    try:
+        done = prune.prune(state)
+    except Exception as error:
+        audit.note(state, "prune", why="not done: %s" % error)
+        return
+    if done["generations"] or done["objects"]:
+        done["generations"] = ", ".join(map(str, done["generations"]))
+        audit.note(state, "prune", **done)
 
 
 def record_load(site: Site, seconds: float) -> None:
@@ -275,7 +300,6 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "unlock": unlock,
     "lock_state": lock_state,
     "release_lock": release_lock,
-    "guard": lambda site: guard_facts(_state(site)),
     "arm_guard": arm_guard,
     "disarm_guard": disarm_guard,
     "audit_log": audit_log,

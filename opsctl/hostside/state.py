@@ -2,10 +2,10 @@
 
 ::
 
-    generations/<n>.json   what generation n replaced and what it put there, by hash
+    generations/<n>.json   what generation n replaced and what it put there, by hash; see `prune`
     current                the number of the generation that the files on disk are
     swap                   {from, to} while a swap is under way; its presence means a mixture
-    objects/<sha256>       the content of every file that any generation names
+    objects/<sha256>       the content of every file that any of them names
     loads.jsonl            how long each confirmed start took, seconds
     audit.jsonl            what was done, by whom and when (`audit`)
     guard.json, guard.py, guard-report.json   see `guard`
@@ -24,7 +24,6 @@ import json
 import math
 import os
 import re
-import signal
 import stat
 import tempfile
 import time
@@ -37,7 +36,9 @@ Record = Dict[str, Any]
 
 _GENERATION = ("number", "predecessor", "status", "set", "files", "version", "package_dir")
 
-_SERVICE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")
+# For fullmatch: `$` would let a newline at the end pass.
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*")
+_RECORD_NAME = re.compile(r"(0|[1-9][0-9]*)\.json")
 
 
 def write_atomically(
@@ -108,7 +109,7 @@ class State:
     """The folder of one service. Reading never creates anything."""
 
     def __init__(self, state_dir: str, service: str) -> None:
-        if not _SERVICE.match(service):
+        if not _SERVICE.fullmatch(service):
             raise HostFault("bad_service_name", "not a service name: %r" % service)
         self.root = os.path.join(state_dir, service)
 
@@ -132,7 +133,8 @@ class State:
             names = os.listdir(self.path("generations"))
         except FileNotFoundError:
             return []
-        return sorted(int(n[:-5]) for n in names if re.match(r"^\d+\.json$", n))
+        matches = [_RECORD_NAME.fullmatch(name) for name in names]
+        return sorted(int(match.group(1)) for match in matches if match)
 
     def generation(self, number: int) -> Record:
         data = read_bytes(self.path("generations", "%d.json" % number))
@@ -325,18 +327,6 @@ def lock_holder(state: State) -> Optional[Record]:
         return {"who": "somebody", "why": "unknown", "since": None}
     finally:
         os.close(descriptor)
-
-
-def end_holder(state: State, token: str, patience: float = 5.0) -> None:
-    """Kill the program that holds the lock with this token, and see the lock free."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        holder = lock_holder(state)
-        if holder is None or holder.get("token") != token or holder.get("pid") == os.getpid():
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(holder["pid"]), signal.SIGKILL)
-        time.sleep(0.05)
 
 
 def describe_holder(holder: Optional[Record]) -> str:

@@ -11,7 +11,7 @@ import platformdirs
 import yaml
 from pydantic import ValidationError
 
-from opsctl import resources
+from opsctl import resources, yamltext
 from opsctl.errors import InventoryError, UsageError
 from opsctl.inventory.models import Host, Inventory, Service
 
@@ -60,11 +60,16 @@ def load(path: Path) -> Inventory:
             f"{path}: cannot be read: {error}", remedy="the inventory is a file of UTF-8 text"
         ) from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yamltext.compose(text)
         lines: dict[Loc, int] = {}
         if node is not None:
             _index(node, (), lines, path)
         raw = _Loader(text).get_single_data()
+    except yamltext.TooLarge as error:
+        where = f"{path}:{error.problem_mark.line + 1}" if error.problem_mark else str(path)
+        raise InventoryError(
+            f"{where}: {error.problem}", remedy="write out what its aliases stand for"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None)
@@ -88,8 +93,8 @@ def _not_yaml(path: Path, mark: yaml.Mark | None, problem: str) -> InventoryErro
     )
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader, whose `2026-13-45` is a fault with a line too and not a bare ValueError."""
+class _Loader(yamltext.Loader):
+    """The same, whose `2026-13-45` is a fault with a line too and not a bare ValueError."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -100,13 +105,8 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
-def _index(
-    node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path, within: tuple[yaml.Node, ...] = ()
-) -> None:
+def _index(node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path) -> None:
     """Map each key path to its 1-based line; a repeated key is an error, not the last one wins."""
-    if node in within:
-        raise _not_yaml(path, node.start_mark, "an alias stands for itself")
-    within = (*within, node)
     lines.setdefault(at, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -120,10 +120,10 @@ def _index(
                     remedy="keep one of the two",
                 )
             lines[loc] = key.start_mark.line + 1
-            _index(value, loc, lines, path, within)
+            _index(value, loc, lines, path)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
-            _index(value, (*at, i), lines, path, within)
+            _index(value, (*at, i), lines, path)
 
 
 def _fault(path: Path, error: dict[str, Any], lines: dict[Loc, int]) -> tuple[int, str]:

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from opsctl import yamltext
 from opsctl.errors import PatchError
 
 MANIFEST = "patchset.yaml"
@@ -31,6 +32,8 @@ def _pep440(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("put the version in quotes: YAML reads 1.10 as the number 1.1")
     try:
+        if value != value.strip():  # which `Version` itself takes
+            raise InvalidVersion(value)
         Version(value)
     except InvalidVersion:
         raise ValueError(f"{value!r} is not a PEP 440 version such as 1.0.0") from None
@@ -178,8 +181,8 @@ def read_manifest(path: Path) -> Manifest:
     except UnicodeDecodeError:
         raise _wrong(f"{path}: not UTF-8 text") from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        node = yamltext.compose(text)
+        data = yamltext.load(text)
     except yaml.YAMLError as error:
         raise _wrong(_yaml_message(path, error)) from None
     if not isinstance(data, dict):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from opsctl import errors, resources
-from opsctl.errors import Refused
+from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import engine, locking, playbook
 from opsctl.rollout.observe import plain_report
-from opsctl.rollout.plan import Plan, changed_files, find_patchset, make_plan, require_state
+from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS
+from opsctl.rollout.way_back import rollback_target, unsigned, unsigned_text
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -28,8 +28,17 @@ def plan(
 ) -> Plan:
     """What a deploy would do. Raises what stands in its way."""
     templates = resources.locate("unit-templates", beside=patches.parent)
-    patchset = find_patchset(session, patches, name)
-    return make_plan(session, patchset, adopt=adopt, templates=templates, with_unit=with_unit)
+    facts = session.inspect()
+    patchset, signer = find_patchset(session, patches, name, facts)
+    return make_plan(
+        session,
+        patchset,
+        facts,
+        signer=signer,
+        adopt=adopt,
+        templates=templates,
+        with_unit=with_unit,
+    )
 
 
 def nothing_to_do(made: Plan) -> bool:
@@ -96,7 +105,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     facts = session.inspect()
     require_state(facts)
     recorded = {g["number"]: g for g in session.call("generations")}
-    target = rollback_target(facts, recorded, options.generation)
+    target = rollback_target(facts, recorded, options.generation, session.host.name)
     if target is None:
         current = facts["generation"]["number"]
         return plain_report(
@@ -108,46 +117,11 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
         )
     status = recorded[target]["status"] if target in recorded else ""
     run = Run("rollback", session, options, target=target, target_status=status, strict=False)
+    if session.service.allowed_signers is not None:
+        run.unsigned = frozenset(n for n, record in recorded.items() if unsigned(record))
+    if target in run.unsigned:
+        session.emit(Event("signature", "warn", unsigned_text(recorded[target])))
     return engine.execute(run, _playbook("rollback", patches))
-
-
-def rollback_target(
-    facts: dict[str, Any], recorded: dict[int, dict[str, Any]], wanted: int | None
-) -> int | None:
-    current = facts["generation"]
-    if current is None:
-        raise Refused(
-            "no deploy is recorded on this host: there is nothing to return to",
-            remedy="`pip install --force-reinstall --no-deps` brings back the wheel's own files",
-            code="nothing_to_roll_back",
-        )
-    if wanted is not None and wanted not in recorded:
-        raise Refused(
-            f"there is no generation {wanted}; recorded: {', '.join(map(str, recorded))}",
-            remedy="choose one of those",
-            code="generation_missing",
-        )
-    if facts["swap"]:
-        return int(wanted if wanted is not None else facts["swap"]["from"])
-    if wanted is not None:
-        # The present one, named, means: put its files back over whatever a hand did.
-        in_place = wanted == current["number"] and not changed_files(facts)
-        return None if in_place else wanted
-    # A rollback after a failed deploy must not go one release too far.
-    last = recorded[max(recorded)]
-    if last["predecessor"] == current["number"]:
-        if last["status"] == "rolled_back":
-            return None
-        if last["status"] == "staged":  # a deploy that was cut off before its swap
-            active = Unit.from_show(facts.get("unit", {})).active
-            return None if active else int(current["number"])
-    if current["predecessor"] is None:
-        raise Refused(
-            f"generation {current['number']} is what was found on the host: nothing is older",
-            remedy="name a generation: opsctl status lists them",
-            code="nothing_to_roll_back",
-        )
-    return int(current["predecessor"])
 
 
 def _playbook(name: str, patches: Path) -> playbook.Playbook:

@@ -27,7 +27,7 @@ def confirm(session: Session, options: Options) -> Report:
         LockHeld: the rollout goes on, or another does.
     """
     began = time.time()
-    now = locking.state(session)
+    now = session.lock_state()
     if now["holder"] is not None and not now["by_guard"] and not options.lock_wait:
         raise LockHeld(
             locking.describe(now["holder"]), remedy="wait for it to end: --lock-wait 20m"

@@ -79,7 +79,7 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
             run.session.lock(f"restoring after opsctl {run.command}")
             break
         except LockHeld:
-            acting = run.session.guard()["terms"] is not None
+            acting = run.session.lock_state()["terms"] is not None
             patience = RECONNECT_FOR + (run.budget + _SWAP if acting else 0.0)
             if time.monotonic() - began > patience:
                 raise
@@ -87,7 +87,7 @@ def take_over(run: Run) -> Mapping[str, Any] | None:
                 told = True
                 run.session.emit(Event("guard", "info", "the guard on the host is at work"))
             time.sleep(2)
-    report: Mapping[str, Any] | None = run.session.guard()["report"]
+    report: Mapping[str, Any] | None = run.session.lock_state()["report"]
     if report is None or report["token"] != run.session.token or "seconds" not in report:
         return None
     run.guard_report = report

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opsctl.errors import Refused
 from opsctl.report import Report
-from opsctl.rollout.commands import rollback_target
 from opsctl.rollout.observe import plain_report
 from opsctl.rollout.session import Session
-from opsctl.text import counted
+from opsctl.rollout.way_back import rollback_target
+from opsctl.text import counted, ranges
 
-_FIELDS = ("number", "status", "set", "version", "who", "from", "why", "created", "predecessor")
+_FIELDS = (
+    *("number", "predecessor", "status", "set", "signed", "version"),
+    *("who", "from", "why", "created"),
+)
 _VERDICT = ("verdict", "code", "reasons", "accept_len", "verify_steps", "ready_s", "why")
 
 
@@ -24,7 +27,10 @@ def history(session: Session) -> Report:
     back = _way_back(facts, records)
     rows = [_row(record, current, back) for record in records]
     damaged = [row["number"] for row in rows if row["fault"]]
+    pruned = _gaps([row["number"] for row in rows])
     parts = [counted(len(rows), "generation")]
+    if pruned:
+        parts.append(f"pruned: {ranges(pruned)}")
     if current is not None:
         parts.append(f"generation {current} is in place")
     if back is not None:
@@ -37,12 +43,18 @@ def history(session: Session) -> Report:
         parts.append("a swap was cut off: the files may be a mixture")
     data = {
         "generations": rows,
+        "pruned": pruned,
         "in_place": current,
         "rollback_to": back,
         "swap": facts["swap"],
         "state_fault": facts["state_fault"],
     }
     return plain_report(session, "history", "; ".join(parts), generation=current, data=data)
+
+
+def _gaps(numbers: Sequence[int]) -> list[int]:
+    """Numbers are given without a gap: what is missing was recorded once, and has been pruned."""
+    return sorted(set(range(max(numbers, default=0))) - set(numbers))
 
 
 def _way_back(facts: dict[str, Any], records: list[dict[str, Any]]) -> int | None:

@@ -26,14 +26,8 @@ _LOOK_EVERY = 5.0
 _GRACE = 5.0
 
 
-def state(session: Session) -> dict[str, Any]:
-    """{holder, terms, report}: the lock and the guard, without a look at anything else."""
-    found: dict[str, Any] = session.call("lock_state")
-    return found
-
-
 def show(session: Session) -> Report:
-    now = state(session)
+    now = session.lock_state()
     return plain_report(session, "lock show", "; ".join(_lines(now)), data=_data(now))
 
 
@@ -66,7 +60,7 @@ def describe(holder: Mapping[str, Any] | None) -> str:
 
 
 def release(session: Session, now: Mapping[str, Any]) -> Report:
-    """End the program that holds the lock; `now` is the `state` that was looked at.
+    """End the program that holds the lock; `now` is the `lock_state` that was looked at.
 
     Raises:
         Refused: the guard holds it, or somebody else than in `now`.
@@ -77,7 +71,7 @@ def release(session: Session, now: Mapping[str, Any]) -> Report:
         text = "nothing to do: nobody holds the lock"
         return plain_report(session, "lock release", text, data={"released": None})
     require_releasable(session, now)
-    again = state(session)["holder"]
+    again = session.lock_state()["holder"]
     if again is not None and again.get("pid") != holder.get("pid"):
         raise Refused(
             f"meanwhile another holds it: {describe(again)}",
@@ -114,7 +108,7 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     """
     why = options.why or (f"running {argv[0]}" if argv else "held by hand")
     session.lock(why, options.lock_wait)
-    terms = session.guard()["terms"]
+    terms = session.lock_state()["terms"]
     if terms is not None:
         text = f"{guard_text.pending(terms)}; it waits for this lock"
         session.emit(Event("lock", "warn", text))
@@ -165,7 +159,7 @@ def _lost(session: Session, status: int | None, held: float) -> Report:
 
 def _still_held(session: Session) -> bool:
     try:
-        holder = state(session)["holder"]
+        holder = session.lock_state()["holder"]
     except OpsctlError:
         return False
     return holder is not None and holder.get("token") == session.token
@@ -218,7 +212,7 @@ def settle(session: Session, options: Options, *, guard: bool = True) -> Options
     deadline = time.monotonic() + options.lock_wait
     told = ""
     while options.lock_wait:
-        now = state(session)
+        now = session.lock_state()
         if now["holder"] is None and not (guard and now["terms"]):
             break
         left = deadline - time.monotonic()

@@ -244,7 +244,7 @@ def doctor(session: Session, patches: Path) -> Report:
     else:
         if session.service.patch_set is not None and "fault" not in facts["install"]:
             try:
-                expected = find_patchset(session, patches, None)
+                expected, _ = find_patchset(session, patches, None, facts)
             except OpsctlError as error:
                 expected = error
         findings = doctor_checks.examine(facts, session.service, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Plan:
     adopted: tuple[str, ...] = ()  # files changed by hand, to be kept as what was found
     unit: tuple[UnitChange, ...] = ()  # the unit's files that are not the inventory's
     with_unit: bool = False  # whether the deploy makes them so
+    signer: ps.Signer | None = None  # who vouches for the set, where the inventory asks for it
 
     @property
     def noop(self) -> bool:
@@ -51,6 +52,7 @@ class Plan:
         return {
             "noop": self.noop,
             "set": describe(self.patchset),
+            "signed": asdict(self.signer) if self.signer is not None else None,
             "installed": dict(self.installed) if self.installed else None,
             "adopted": list(self.adopted),
             "distribution": self.patchset.target.distribution,
@@ -83,8 +85,11 @@ def describe(patchset: ps.PatchSet) -> dict[str, Any]:
     return {"name": patchset.name, "version": patchset.version, "digest": patchset.digest}
 
 
-def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet:
-    """The set to deploy, for the version that the host has.
+def find_patchset(
+    session: Session, root: Path, name: str | None, facts: Mapping[str, Any]
+) -> tuple[ps.PatchSet, ps.Signer | None]:
+    """The set to deploy, for the version that the host has by `facts`, its `inspect`; and who
+    vouches for it, None where the inventory does not ask.
 
     Raises:
         Refused: no set is named, the distribution is missing, the set is for other versions, or
@@ -98,11 +103,10 @@ def find_patchset(session: Session, root: Path, name: str | None) -> ps.PatchSet
             remedy="give --patch-set, or set services.*.patch_set in the inventory",
             code="no_patch_set",
         )
-    install = require_install(session.inspect())
+    install = require_install(facts)
     found = ps.find(root, wanted, session.service.distribution, install["version"])
-    if session.service.allowed_signers is not None:
-        ps.verify(found, session.service.allowed_signers)
-    return found
+    signers = session.service.allowed_signers
+    return found, None if signers is None else ps.verify(found, signers)
 
 
 def require_state(facts: Mapping[str, Any]) -> None:
@@ -133,12 +137,15 @@ def changed_files(facts: Mapping[str, Any]) -> list[str]:
 def make_plan(
     session: Session,
     patchset: ps.PatchSet,
+    facts: Mapping[str, Any],
     *,
+    signer: ps.Signer | None = None,
     adopt: bool = False,
     templates: Path | None = None,
     with_unit: bool = False,
 ) -> Plan:
-    """Read the host once, rebuild the pristine files, apply the set in memory.
+    """Read the files of a host with these `facts`, rebuild the pristine ones, apply the set in
+    memory.
 
     `adopt` takes files that were changed by hand as what is to be returned to. With `templates`
     the unit's files are compared as well, and are part of the deploy if `with_unit` or the
@@ -148,7 +155,6 @@ def make_plan(
         Refused: the version is another, a file was changed by hand, or a needed content is lost.
         PatchError: the set does not apply or does not compile.
     """
-    facts = session.inspect(patchset.paths)
     require_state(facts)
     install = require_install(facts)
     _require_version(patchset, install)
@@ -160,8 +166,10 @@ def make_plan(
             code="editable_install",
         )
     generation = facts["generation"]
-    current = _read_current(session, install)
-    pristine = _pristine(session, patchset, install, current, adopt=adopt)
+    paths = sorted({*patchset.paths, *install["files"]})
+    read = session.call("read", install=install, paths=paths, objects=[])
+    current = {path: _decode(text) for path, text in read["paths"].items()}
+    pristine = _pristine(session, patchset, install, read["record"], current, adopt=adopt)
     known = _recognise(patchset, current, pristine)
     drifted = _drifted(generation, current, pristine, patchset.paths if known else ())
     if drifted and not adopt:
@@ -202,6 +210,7 @@ def make_plan(
         },
         target={
             "set": {**describe(patchset), "patches": [p.name for p in patchset.patches]},
+            "signed": asdict(signer) if signer is not None else None,
             "unit": unit_files,
             "files": {
                 path: {"sha256": _hash(after[path]), "pristine_sha256": _hash(pristine[path])}
@@ -212,6 +221,7 @@ def make_plan(
         adopted=tuple(drifted),
         unit=unit,
         with_unit=with_unit,
+        signer=signer,
     )
 
 
@@ -238,17 +248,11 @@ def _require_version(patchset: ps.PatchSet, install: Mapping[str, Any]) -> None:
         )
 
 
-def _read_current(session: Session, install: Mapping[str, Any]) -> dict[str, bytes | None]:
-    read = session.call(
-        "read", package_dir=install["package_dir"], paths=list(install["files"]), objects=[]
-    )
-    return {path: _decode(text) for path, text in read["paths"].items()}
-
-
 def _pristine(
     session: Session,
     patchset: ps.PatchSet,
     install: Mapping[str, Any],
+    record: Mapping[str, str | None],
     current: Mapping[str, bytes | None],
     *,
     adopt: bool,
@@ -256,7 +260,6 @@ def _pristine(
     """The wheel's content of each path: as it is on disk, from the host's store by its RECORD
     hash, by un-applying the set, or from the wheel itself where a change by hand is to be
     adopted. Only what has the RECORD hash counts."""
-    record = {path: facts["record_sha256"] for path, facts in install["files"].items()}
     pristine: dict[str, bytes | None] = {}
     missing: dict[str, str] = {}
     for path, digest in record.items():
@@ -265,7 +268,7 @@ def _pristine(
         else:
             missing[path] = digest
     sources: list[Callable[[], Mapping[str, bytes | None]]] = [
-        partial(_stored, session, install["package_dir"], missing),
+        partial(_stored, session, install, missing),
         partial(_unapplied, patchset, current),
     ]
     if adopt:
@@ -281,10 +284,10 @@ def _pristine(
 
 
 def _stored(
-    session: Session, package_dir: str, wanted: Mapping[str, str]
+    session: Session, install: Mapping[str, Any], wanted: Mapping[str, str]
 ) -> dict[str, bytes | None]:
     """From what earlier deploys keep on the host, by hash."""
-    read = session.call("read", package_dir=package_dir, paths=[], objects=list(wanted.values()))
+    read = session.call("read", install=install, paths=[], objects=list(wanted.values()))
     return {path: _decode(read["objects"].get(digest)) for path, digest in wanted.items()}
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from opsctl import yamltext
 from opsctl.errors import UsageError
 
 
@@ -30,7 +31,7 @@ def load(path: Path, known: frozenset[str]) -> Playbook:
         UsageError: no such file, not a playbook, or a step that does not exist.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yamltext.load(path.read_text(encoding="utf-8"))
         playbook = Playbook.model_validate(raw)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         detail = (

@@ -59,6 +59,8 @@ class Run:
     origin: int | None = None  # the generation on disk before, to which a failure returns
     target: int | None = None  # the generation to put in place
     target_status: str = ""  # how that one ended when it was last in place, for a rollback
+    # Generations that no allowed signer vouched for, where the inventory names such.
+    unsigned: frozenset[int] = frozenset()
     guarded: bool = False  # the guard on the host is armed
     guard_report: Mapping[str, Any] | None = None  # what it did while this side was away
     touched: bool = False  # from here on the host is not as it was

@@ -63,7 +63,7 @@ class Session:
     def _tell_of_the_guard(self) -> None:
         """What it did while nobody was there; of our own rollout the engine tells."""
         with contextlib.suppress(OpsctlError):  # a real fault shows itself at the next call
-            report = self.guard()["report"]
+            report = self.lock_state()["report"]
             if report is not None and report.get("token") != self.token:
                 self.emit(Event("guard", "warn", guard_text.describe(report)))
 
@@ -103,8 +103,8 @@ class Session:
         """A host operation about this service."""
         return self.remote.call(op, timeout=timeout, site=self.site, **params)
 
-    def inspect(self, paths: tuple[str, ...] = (), *, audit: bool = False) -> dict[str, Any]:
-        facts: dict[str, Any] = self.call("inspect", paths=list(paths), audit=audit, timeout=180)
+    def inspect(self, *, audit: bool = False) -> dict[str, Any]:
+        facts: dict[str, Any] = self.call("inspect", audit=audit, timeout=180)
         return facts
 
     def lock(self, why: str, wait: float = 0.0) -> None:
@@ -128,10 +128,11 @@ class Session:
                     self.emit(Event("lock", "info", f"waiting: {told}"))
                 time.sleep(1.0)
 
-    def guard(self) -> dict[str, Any]:
-        """{terms, report}: what the guard on the host waits for, and what it last did."""
-        facts: dict[str, Any] = self.call("guard")
-        return facts
+    def lock_state(self) -> dict[str, Any]:
+        """{holder, by_guard, terms, report}: who holds the lock and whether that is the guard on
+        the host, what the guard waits for, and what it last did; no look at anything else."""
+        found: dict[str, Any] = self.call("lock_state")
+        return found
 
     def keep_alive(self) -> None:
         """From now on silence of this side means to the host that it is lost."""

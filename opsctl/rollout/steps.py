@@ -172,7 +172,8 @@ def stop(run: Run) -> str:
 def swap(run: Run) -> str:
     assert run.target is not None
     run.touched = run.swapped = True
-    done = run.session.call("swap", number=run.target, timeout=120)
+    unsigned = run.target in run.unsigned
+    done = run.session.call("swap", number=run.target, unsigned=unsigned, timeout=120)
     if done["starting"]:
         pids = ", ".join(map(str, done["starting"]))
         text = f"pid {pids} on the host started that Python and may have imported of both versions"

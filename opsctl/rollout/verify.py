@@ -11,10 +11,10 @@ from opsctl.errors import Refused
 from opsctl.patchset import sha256
 from opsctl.report import Reason, Report
 from opsctl.rollout import guard_text
-from opsctl.rollout.commands import rollback_target
 from opsctl.rollout.doctor import Finding
 from opsctl.rollout.plan import changed_files, require_install
 from opsctl.rollout.session import Session
+from opsctl.rollout.way_back import rollback_target
 from opsctl.text import counted
 
 # More of one kind are one finding: another version's RECORD makes thousands.

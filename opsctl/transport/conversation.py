@@ -24,6 +24,7 @@ from opsctl.transport import bundle
 
 _ERRORS: dict[str, type[errors.OpsctlError]] = {
     "lock_held": errors.LockHeld,
+    "bad_pattern": errors.UsageError,
     "host_bug": errors.HostProgramError,
     "unknown_operation": errors.HostProgramError,
 }

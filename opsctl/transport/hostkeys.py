@@ -1,4 +1,4 @@
-"""Host keys: an unknown or changed key is refused, with the command that would accept it."""
+"""Host keys: an unknown, changed or revoked key is refused, with what an operator does then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import hashlib
 
 import paramiko
 
-from opsctl.errors import HostKeyChanged, HostKeyUnknown, UsageError
+from opsctl.errors import HostKeyChanged, HostKeyRevoked, HostKeyUnknown, Unreachable
+from opsctl.transport import known_hosts
 from opsctl.transport.sshconfig import Resolved
 
 
@@ -26,19 +27,38 @@ class Refuse(paramiko.MissingHostKeyPolicy):
     def missing_host_key(
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
-        raise unknown(self._resolved, key)
+        raise revoked(self._resolved, key) or unknown(self._resolved, key)
+
+
+def revoked(resolved: Resolved, key: paramiko.PKey) -> HostKeyRevoked | None:
+    """That the host offers a key which is marked `@revoked` for it; None where it is not."""
+    line = known_hosts.revoked_by(resolved, key)
+    if line is None:
+        return None
+    return HostKeyRevoked(
+        f"the host key of {resolved.where} is revoked by {line.where}: {key.get_name()} "
+        f"{fingerprint(key)}; whoever has that key may be in between",
+        remedy="give the host a new key, or take the line out if it is wrong",
+    )
 
 
 def unknown(resolved: Resolved, key: paramiko.PKey) -> HostKeyUnknown:
     where = resolved.accept_into
     scan = f"ssh-keyscan -t {_scan_type(key)} -p {resolved.port} {resolved.hostname}"
+    authority = next(known_hosts.marked(resolved, known_hosts.CERT_AUTHORITY), None)
+    note = ""
+    if authority is not None:
+        note = f" ({authority.where} trusts an authority; opsctl reads no certificates)"
     return HostKeyUnknown(
-        f"the host key of {resolved.where} is unknown: {key.get_name()} {fingerprint(key)}",
+        f"the host key of {resolved.where} is unknown: {key.get_name()} {fingerprint(key)}" + note,
         remedy=f"compare the fingerprint with the host's own, then accept it: {scan} >> {where}",
     )
 
 
-def changed(resolved: Resolved, error: paramiko.BadHostKeyException) -> HostKeyChanged:
+def changed(resolved: Resolved, error: paramiko.BadHostKeyException) -> Unreachable:
+    """The host offers another key than the known one, or a revoked one."""
+    if (found := revoked(resolved, error.key)) is not None:
+        return found
     name = resolved.known_hosts_name
     files = [f for f in resolved.known_hosts if name in f.read_text("utf-8", "replace")]
     where = (files or list(resolved.known_hosts) or [resolved.accept_into])[0]
@@ -52,33 +72,26 @@ def changed(resolved: Resolved, error: paramiko.BadHostKeyException) -> HostKeyC
 
 
 def load(client: paramiko.SSHClient, resolved: Resolved) -> None:
-    """Give `client` the user's and the system's known keys, and nothing else.
+    """Give `client` the keys that the user's and the system's files know of this host, and
+    nothing else.
 
-    Paramiko looks a host up as `hostname` or `[hostname]:port`; a HostKeyAlias is copied there.
+    Paramiko looks them up as `hostname` or `[hostname]:port`, whatever name the files have them
+    by. It knows neither markers nor wildcards, so the files are read here. A revoked key is left
+    out: offered, it comes to `Refuse` or `changed`, which say so.
 
     Raises:
-        UsageError: a line of these files is damaged.
+        UsageError: a line of these files about this host is damaged.
     """
-    for path in resolved.known_hosts:
-        try:
-            client.load_system_host_keys(str(path))
-        except paramiko.hostkeys.InvalidHostKey as error:
-            raise UsageError(
-                f"{path} holds a line that is no host key: {error.line}",
-                remedy="mend or remove that line",
-                code="known_hosts",
-            ) from None
-    alias = resolved.host_key_alias
-    if not alias:
-        return
-    keys = paramiko.HostKeys()
-    for path in resolved.known_hosts:
-        keys.load(str(path))
     looked_up = resolved.hostname
     if resolved.port != 22:
         looked_up = f"[{resolved.hostname}]:{resolved.port}"
-    for key in (keys.lookup(alias) or {}).values():
-        client.get_host_keys().add(looked_up, key.get_name(), key)
+    known = client.get_host_keys()
+    for line in known_hosts.lines(resolved):
+        key = line.key() if line.marker == known_hosts.PLAIN else None
+        if key is None or known_hosts.revoked_by(resolved, key) is not None:
+            continue
+        if key.get_name() not in (known.lookup(looked_up) or {}):  # the first one counts
+            known.add(looked_up, key.get_name(), key)
 
 
 def _scan_type(key: paramiko.PKey) -> str:

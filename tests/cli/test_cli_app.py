@@ -63,6 +63,12 @@ def test_a_command_has_json(name: str) -> None:
     assert "--json" in {option for p in ALL[name].params for option in p.opts}
 
 
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"lab ssh"}))
+def test_a_command_takes_the_options_of_all_after_its_name(name: str) -> None:
+    taken = {option for p in ALL[name].params for option in p.opts}
+    assert taken >= {"-i", "--inventory", "--debug", "-q", "--quiet"}
+
+
 def test_every_command_is_documented() -> None:
     """By its full name, or in a list of them: `opsctl lab up | down`."""
     pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -133,6 +139,10 @@ def test_the_version() -> None:
         ("logs", "--lines", "0"),
         ("lab", "explode"),
         ("--inventory", "/nonexistent/inventory.yaml", "status"),
+        ("status", "--inventory", "/nonexistent/inventory.yaml"),
+        ("plan", "-i", "/nonexistent/inventory.yaml"),
+        ("lab", "up", "-i", "/nonexistent/inventory.yaml"),
+        ("lock", "take", "--", "true"),
     ],
 )
 def test_wrong_usage_exits_2(argv: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ from opsctl.cli.app import app
 from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import commands, observe
+from opsctl.rollout import commands, locking, observe
 
 INVENTORY = """\
 version: 1
@@ -178,6 +178,68 @@ def test_the_host_can_be_an_argument_or_an_option(
     assert asked == [(host, "serve")]
 
 
+def test_the_options_of_all_stand_before_or_after_the_command(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    real = inventory.find
+
+    def find(explicit: Any = None) -> Path:
+        asked.append(explicit)
+        return real(explicit)
+
+    monkeypatch.setattr(inventory, "find", find)
+    monkeypatch.setattr(observe, "doctor", fail_with(KeyError("what")))
+    own = tmp_path / "own.yaml"
+    own.write_text(INVENTORY.replace("alpha", "beta"))
+    for argv in (
+        ("-i", str(own), "doctor", "beta"),
+        ("doctor", "beta", "-i", str(own)),
+        ("-i", "/nonexistent", "doctor", f"--inventory={own}", "beta"),
+    ):
+        asked.clear()
+        done = invoke(*argv)
+        assert (done.exit_code, set(asked)) == (1, {own}), done.stderr
+        assert "Traceback" not in done.stderr
+    assert invoke("doctor").exit_code == 1, "OPSCTL_INVENTORY"
+    assert asked[-1] is None
+    assert "Traceback" in invoke("doctor", "--debug").stderr
+    assert "Traceback" in invoke("--debug", "doctor").stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("--", "backup.sh", "--fast"), "backup.sh --fast"),
+        (("--why", "x", "--", "backup.sh"), "backup.sh"),
+        (("--host", "alpha", "--", "true"), "true"),
+    ],
+)
+def test_a_command_is_not_taken_for_the_host(
+    invoke: Callable[..., Any], argv: tuple[str, ...], named: str
+) -> None:
+    refused = invoke("lock", "take", *argv)
+    assert refused.exit_code == 2
+    text = " ".join(refused.stderr.replace("\u2502", "").split())
+    assert f"name the host before --: opsctl lock take HOST -- {named}" in text
+
+
+def test_a_command_after_the_host_is_the_command(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+
+    def take(session: Any, options: Any, argv: Any, *, quiet: bool) -> Report:
+        taken.append((session.host.name, *argv))
+        return Report(command="lock take", verdict="pass", exit_code=0, summary="")
+
+    monkeypatch.setattr(locking, "take", take)
+    assert invoke("lock", "take", "alpha", "--", "sh", "-c", "--", "-q").exit_code == 0
+    assert invoke("lock", "take", "alpha").exit_code == 0
+    assert invoke("lock", "take").exit_code == 0
+    assert taken == [("alpha", "sh", "-c", "--", "-q"), ("alpha",), ("alpha",)]
+
+
 def test_a_host_that_there_is_not(invoke: Callable[..., Any]) -> None:
     done = invoke("status", "beta", "--json")
     assert done.exit_code == 2
@@ -307,6 +369,16 @@ def test_a_bound_that_is_no_duration(
     refused = invoke("restart", "--yes", option, "soon")
     assert refused.exit_code == 2
     assert f"{option}: expected a duration such as 90s or 15m, not 'soon'" in refused.stderr
+    for value, cause in (
+        ("0", "a duration must be above zero"),
+        ("100h", "a duration must be 24 h at most"),
+        ("-5m", "expected a duration such as 90s or 15m, not '-5m'"),
+        ("nan", "expected a duration such as 90s or 15m, not 'nan'"),
+    ):
+        refused = invoke("restart", "--yes", f"{option}={value}")
+        assert refused.exit_code == 2
+        assert f"{option}: {cause}" in refused.stderr
+        assert f"remedy: such as {option} 15m" in refused.stderr
     assert done == []
 
 

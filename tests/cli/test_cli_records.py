@@ -13,6 +13,7 @@ ROW: dict[str, Any] = {
     "created": 0.0,
     "status": "confirmed",
     "set": {"name": "ddtree", "version": "1.1.0"},
+    "signed": None,
     "version": "0.5.12.post1",
     "who": "ann@laptop",
     "from": "10.0.0.9",
@@ -29,18 +30,20 @@ def test_a_generation_is_a_line() -> None:
     line = _generation(ROW)
     assert line[0:2] == ("*", "3")
     assert line[3:] == (
-        *("confirmed", "ddtree 1.1.0", "0.5.12.post1", "ann@laptop from 10.0.0.9"),
+        *("confirmed", "ddtree 1.1.0", "", "0.5.12.post1", "ann@laptop from 10.0.0.9"),
         *("accept 5.57, ready 10m41s", "a hotfix"),
     )
+    signed = {"principal": "ann@example.org", "key": "ED25519 SHA256:x"}
+    assert _generation({**ROW, "signed": signed})[5] == "ann@example.org"
 
 
 def test_what_is_odd_about_a_generation() -> None:
     adopted = _generation({**ROW, "adopted": ["a.py"], "in_place": False, "rollback": True})
     assert (adopted[0], adopted[4]) == ("<", "ddtree 1.1.0, changed by hand")
     failed = {"verdict": "fail", "code": "smoke_failed"}
-    assert _generation({**ROW, "verdict": failed})[7] == "smoke_failed"
+    assert _generation({**ROW, "verdict": failed})[8] == "smoke_failed"
     bare = {**ROW, "who": None, "from": None, "why": None, "verdict": None, "set": None}
-    assert _generation(bare)[4:] == ("none", "0.5.12.post1", "", "", "")
+    assert _generation(bare)[4:] == ("none", "", "0.5.12.post1", "", "", "")
     broken = _generation({**ROW, "fault": "3.json is damaged"})
     assert (broken[3], broken[-1]) == ("unreadable", "3.json is damaged")
     assert len(broken) == len(adopted)

@@ -289,8 +289,10 @@ class LightLab:
         draft.replace(path)
         client = [sys.executable, str(HERE / "fault_client.py"), json.dumps(settings)]
         root = str(HERE.parents[1])
+        cut = words.index("--") if "--" in words else len(words)
+        words = (*words[:cut], "--json", *words[cut:])
         process = subprocess.Popen(
-            [*client, "--inventory", str(path), *words, "--json"],
+            [*client, "--inventory", str(path), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

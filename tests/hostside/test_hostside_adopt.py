@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from opsctl.errors import Refused
 from opsctl.hostside.state import client_address
 from opsctl.inventory import Host, Service, Ssh
 from opsctl.journal import redact
+from opsctl.rollout import commands
 from opsctl.rollout.plan import Plan, make_plan
 from opsctl.rollout.session import Connect, Session
 from opsctl.transport import local
@@ -106,19 +108,40 @@ def by_hand(env: Environment, path: str, data: bytes) -> None:
     (env.package_dir / path).write_bytes(data)
 
 
+def test_a_plan_looks_at_the_host_once(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look starts the service's Python; and two could tell of two hosts."""
+    (tmp_path / "patches" / "demo-dist-1.0").mkdir(parents=True)
+    patch_set(tmp_path / "patches" / "demo-dist-1.0" / "fix", "1.0.0", "fixed")
+    called: list[str] = []
+    real = Session.call
+
+    def call(self: Session, op: str, **params: Any) -> Any:
+        called.append(op)
+        return real(self, op, **params)
+
+    monkeypatch.setattr(Session, "call", call)
+    made = commands.plan(session, tmp_path / "patches", "fix")
+    assert [change.path for change in made.changes] == ["a.py"]
+    assert called == ["inspect", "read"]
+
+
 def test_prints_in_a_deployed_file(
     env: Environment, session: Session, first: ps.PatchSet, second: ps.PatchSet
 ) -> None:
-    deployed = carry_out(session, make_plan(session, first))
+    signer = ps.Signer("ann@example.org", "ED25519 SHA256:x")
+    deployed = carry_out(session, make_plan(session, first, session.inspect(), signer=signer))
     assert "from" in deployed
+    assert env.state.generation(deployed["number"])["signed"] == asdict(signer)
     by_hand(env, "a.py", PRINTED)
     with pytest.raises(Refused) as caught:
-        make_plan(session, second)
+        make_plan(session, second, session.inspect())
     assert caught.value.code == "drift"
     assert "+print('left by a hand')" in caught.value.message
     assert "--adopt" in caught.value.remedy
 
-    plan = make_plan(session, second, adopt=True)
+    plan = make_plan(session, second, session.inspect(), adopt=True)
     assert plan.adopted == ("a.py",)
     assert plan.installed is not None
     assert plan.installed["version"] == "1.0.0"
@@ -139,9 +162,9 @@ def test_prints_in_a_deployed_file(
 def test_the_same_set_over_the_prints(
     env: Environment, session: Session, first: ps.PatchSet
 ) -> None:
-    carry_out(session, make_plan(session, first))
+    carry_out(session, make_plan(session, first, session.inspect()))
     by_hand(env, "a.py", PRINTED)
-    plan = make_plan(session, first, adopt=True)
+    plan = make_plan(session, first, session.inspect(), adopt=True)
     assert not plan.noop
     carry_out(session, plan)
     assert env.tree()["a.py"] == FIXED
@@ -151,7 +174,7 @@ def test_a_file_that_no_set_touches_is_left_alone(
     env: Environment, session: Session, first: ps.PatchSet
 ) -> None:
     by_hand(env, "b.py", b"print('here')\n")
-    plan = make_plan(session, first)
+    plan = make_plan(session, first, session.inspect())
     assert plan.adopted == ()
     carry_out(session, plan)
     assert env.tree()["b.py"] == b"print('here')\n"
@@ -168,9 +191,9 @@ def test_before_the_first_deploy_the_wheel_itself_is_asked(
     monkeypatch.setattr(ps, "fetch", lambda patchset, emit: Path("wheel"))
     monkeypatch.setattr(ps, "read_sources", lambda wheel, package, paths: (fetched, {}))
     with pytest.raises(Refused, match="neither the wheel's nor of a known set") as caught:
-        make_plan(session, first)
+        make_plan(session, first, session.inspect())
     assert "--adopt" in caught.value.remedy
-    plan = make_plan(session, first, adopt=True)
+    plan = make_plan(session, first, session.inspect(), adopt=True)
     assert (plan.adopted, plan.installed) == (("a.py",), None)
     record = carry_out(session, plan)
     session.call("swap", number=record["predecessor"])
@@ -180,16 +203,16 @@ def test_before_the_first_deploy_the_wheel_itself_is_asked(
     env.reinstall({**WHEEL, "a.py": b"VALUE = 'rebuilt'\n"})
     by_hand(env, "a.py", b"once more\n")
     with pytest.raises(Refused, match="neither the wheel's"):
-        make_plan(session, first, adopt=True)
+        make_plan(session, first, session.inspect(), adopt=True)
 
 
 def test_after_a_reinstall_the_recorded_set_is_not_named(
     env: Environment, session: Session, first: ps.PatchSet, second: ps.PatchSet
 ) -> None:
-    carry_out(session, make_plan(session, first))
-    assert make_plan(session, second).installed is not None
+    carry_out(session, make_plan(session, first, session.inspect()))
+    assert make_plan(session, second, session.inspect()).installed is not None
     env.reinstall()
-    plan = make_plan(session, second)
+    plan = make_plan(session, second, session.inspect())
     assert plan.installed is None
     assert plan.new_patches == ("0001-value.patch",)
     record = carry_out(session, plan)
@@ -201,7 +224,7 @@ def test_a_set_put_there_by_other_means_is_named(
     env: Environment, session: Session, first: ps.PatchSet
 ) -> None:
     by_hand(env, "a.py", FIXED)
-    plan = make_plan(session, first)
+    plan = make_plan(session, first, session.inspect())
     assert plan.noop
     assert plan.installed is not None
     assert plan.installed["name"] == "fix"
@@ -210,7 +233,7 @@ def test_a_set_put_there_by_other_means_is_named(
 def test_damaged_records_are_listed_as_such(
     env: Environment, session: Session, first: ps.PatchSet
 ) -> None:
-    carry_out(session, make_plan(session, first))
+    carry_out(session, make_plan(session, first, session.inspect()))
     Path(env.state.path("generations", "0.json")).write_text("{")
     assert [g["number"] for g in session.call("generations")] == [1]
     damaged, good = session.call("generations", damaged=True)

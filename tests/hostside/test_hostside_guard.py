@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ import pytest
 from hostside_tools import Environment, put_tool
 
 from opsctl.errors import Refused
-from opsctl.hostside import guard, guardian, probe
+from opsctl.hostside import guard, guardian, install, probe
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
@@ -204,6 +207,31 @@ def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     assert host.restored()
 
 
+def test_a_load_is_watched_without_starting_python_each_time(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Located once for each holding-off; a location that failed is tried again."""
+    host.unit("active", ActiveEnterTimestampMonotonic=str(int(time.monotonic() * 1e6)))
+    host.arm(budget=60.0)
+    terms = guard.terms(host.env.state)
+    assert terms is not None
+    located: list[str] = []
+    answers = [HostFault("python_missing", "not now")]
+
+    def locate(*_: str) -> dict[str, Any]:
+        located.append("")
+        if answers:
+            raise answers.pop()
+        return host.env.install
+
+    monkeypatch.setattr(install, "locate", locate)
+    watching = Guardian(host.env.state.root, host.said.append)
+    assert all(watching._may_load(terms) for _ in range(5))
+    assert len(located) == 2
+    assert watching._may_load({**terms, "armed": 1.0}), "of another rollout"
+    assert len(located) == 3
+
+
 def test_a_load_that_died_is_not_waited_for(host: Host) -> None:
     began = time.monotonic()
     now = str(int(began * 1e6))
@@ -309,6 +337,30 @@ def test_arming_installs_what_it_needs_once(host: Host, monkeypatch: pytest.Monk
         assert Path(host.env.state.path(private)).stat().st_mode & 0o777 == 0o600
 
 
+ODD = '/var/lib/o p$HOME ${x} 100%/a "q" \\\\ ä\'/serve'
+
+
+def test_the_state_folder_may_have_any_name() -> None:
+    lines = guard.unit_text("serve.service", ODD, "/opt/my py%/bin/python3").splitlines()
+    word = '"/var/lib/o p$HOME ${x} 100%%/a \\"q\\" \\\\\\\\ ä\'/serve"'
+    assert f"RequiresMountsFor={word}" in lines
+    # Takes all of its line, and would take quotes for a part of the path.
+    assert f"ConditionPathExists={ODD.replace('%', '%%')}/guard.json" in lines
+    argument = word.replace("$", "$$")
+    program = argument.replace('/serve"', '/serve/guard.py"')
+    assert f'ExecStart="/opt/my py%%/bin/python3" -I {program} {argument}' in lines
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("root", ["/var/lib/opsctl/serve", ODD])
+def test_systemd_reads_the_guards_unit(tmp_path: Path, root: str) -> None:
+    path = tmp_path / "opsctl-guard-serve.service"
+    path.write_text(guard.unit_text("serve.service", root, sys.executable))
+    argv = ["systemd-analyze", "verify", "--man=no", str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_guard_that_does_not_start_is_no_guard(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +428,7 @@ def test_a_program_that_ends_while_it_arms_leaves_nothing(host: Host) -> None:
         thread.start()
         time.sleep(0.3)
         assert thread.is_alive(), "it waits for the terms"
-        assert remote.call("guard", site=host.site)["terms"] is None
+        assert remote.call("lock_state", site=host.site)["terms"] is None
     thread.join(20)
     assert not host.restored()
     assert not Path(host.env.state.path(guard.TERMS)).exists()

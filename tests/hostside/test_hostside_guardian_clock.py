@@ -22,7 +22,7 @@ STEPS = pytest.mark.parametrize("step", [-86400.0, 86400.0], ids=["back a day", 
 def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guardian:
     monkeypatch.setattr(probe, "boot_id", lambda: "this")
     found = Guardian(str(tmp_path / "serve"), lambda text: None)
-    monkeypatch.setattr(found, "_differs", lambda terms: True)
+    monkeypatch.setattr(found, "_differs", lambda *_: True)
     return found
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from hostside_tools import put_tool
 
+from opsctl.errors import UsageError
 from opsctl.hostside import journal
 from opsctl.hostside.errors import HostFault
+from opsctl.transport import local
 
 pytest_plugins = ["hostside_fixtures"]
 
@@ -47,6 +49,22 @@ def test_a_journal_that_cannot_be_read(tools: Path) -> None:
     with pytest.raises(HostFault, match="Failed to seek") as caught:
         journal.query("s.service")
     assert caught.value.code == "journal_failed"
+
+
+def test_a_pattern_that_is_none(tools: Path) -> None:
+    """What journalctl of systemd 252 says; the command line is wrong, not the host."""
+    said = 'Bad pattern "[": missing terminating ] for character class'
+    journalctl(tools, f"echo '{said}' >&2; exit 1")
+    with local() as remote, pytest.raises(UsageError) as caught:
+        remote.call("journal", unit="s.service", grep="[")
+    assert caught.value.code == "bad_pattern"
+    assert caught.value.message == (
+        "'[' is not a regular expression: missing terminating ] for character class"
+    )
+    assert caught.value.remedy
+    with pytest.raises(HostFault) as refused:
+        journal.query("s.service")
+    assert refused.value.code == "journal_failed", "no pattern was given"
 
 
 def test_a_follower_waits_for_the_rest_of_a_line(tools: Path) -> None:

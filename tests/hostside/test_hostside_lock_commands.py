@@ -76,7 +76,7 @@ def test_a_command_runs_under_the_lock(
     report = locking.take(sessions(), Options(why="a backup"), argv, quiet=True)
     assert (report.exit_code, report.verdict, report.data["status"]) == (7, "fail", 7)
     assert json.loads(seen.read_text())["why"] == "a backup"
-    assert locking.state(sessions())["holder"] is None
+    assert sessions().lock_state()["holder"] is None
     report = locking.take(sessions(), Options(), ["true"], quiet=True)
     assert (report.exit_code, report.verdict) == (0, "pass")
     with pytest.raises(UsageError):
@@ -93,7 +93,7 @@ def test_it_shows_ends_and_tells_the_holder(
 ) -> None:
     holder, other = sessions(), sessions()
     assert locking.show(other).summary == "nobody holds the lock"
-    assert locking.release(other, locking.state(other)).summary.startswith("nothing to do")
+    assert locking.release(other, other.lock_state()).summary.startswith("nothing to do")
     holder.lock("a long job")
     shown = locking.show(other)
     assert "holds the lock" in shown.summary
@@ -103,10 +103,10 @@ def test_it_shows_ends_and_tells_the_holder(
         locking.take(other, Options(), quiet=True)
     arm(env)
     assert "the guard on the host is armed" in locking.show(other).summary
-    report = locking.release(other, locking.state(other))
+    report = locking.release(other, other.lock_state())
     assert "the guard on the host now acts" in report.summary
     assert report.exit_code == 0
-    assert locking.state(other)["holder"] is None
+    assert other.lock_state()["holder"] is None
     assert "was lost" in locking.show(other).summary
 
 
@@ -117,7 +117,7 @@ def test_the_guards_own_lock_is_not_ended(
     holder.token = WHO
     holder.lock("a rollout was lost")
     arm(env)
-    now = locking.state(other)
+    now = other.lock_state()
     assert now["by_guard"]
     with pytest.raises(Refused) as caught:
         locking.release(other, now)
@@ -129,7 +129,7 @@ def test_a_holder_that_was_ended_says_so(sessions: Callable[[], Session]) -> Non
 
     def end() -> None:
         deadline = time.monotonic() + 20
-        while locking.state(other)["holder"] is None and time.monotonic() < deadline:
+        while other.lock_state()["holder"] is None and time.monotonic() < deadline:
             time.sleep(0.05)
         other.call("release_lock", who="bob")
 

@@ -21,17 +21,17 @@ NEW = b"VALUE = 'fixed'\n"
 
 
 def holder_of(remote: Any, env: Environment) -> Any:
-    return remote.call("inspect", site=env.site, paths=[])["lock"]
+    return remote.call("inspect", site=env.site)["lock"]
 
 
 @pytest.mark.usefixtures("tools")
 def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
     site, files = env.site, {"a.py": NEW}
     with local() as remote:
-        facts = remote.call("inspect", site=site, paths=["a.py"], audit=True)
+        facts = remote.call("inspect", site=site, audit=True)
         assert (facts["generation"], facts["generations"], facts["loads"]) == (None, [], [])
         assert facts["install"]["version"] == "1.0"
-        assert facts["install"]["files"]["a.py"]["sha256"] == sha256(WHEEL["a.py"])
+        assert facts["install"]["files"] == {}, "no generation names any"
         assert facts["install"]["audit"] == {"modified": [], "missing": [], "extra": []}
         assert facts["disk"]["state"]["free"] > 0
         assert facts["host"]["systemd"] == "252"
@@ -55,7 +55,7 @@ def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
             load_seconds=12.5,
         )
         remote.call("record_load", site=site, seconds=13.5)
-        facts = remote.call("inspect", site=site, paths=[])
+        facts = remote.call("inspect", site=site)
         assert facts["generation"]["number"] == number
         assert facts["install"]["files"]["a.py"]["sha256"] == sha256(NEW), "of the generation"
         assert facts["loads"] == [12.5, 13.5]
@@ -64,7 +64,7 @@ def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
         read = remote.call(
             "read",
             site=site,
-            package_dir=str(env.package_dir),
+            install=facts["install"],
             paths=["a.py", "gone.py"],
             objects=[sha256(WHEEL["a.py"]), "0" * 64],
         )
@@ -72,6 +72,7 @@ def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
             "a.py": NEW,
             "gone.py": None,
         }
+        assert read["record"] == {"a.py": sha256(WHEEL["a.py"]), "gone.py": None}
         assert base64.b64decode(read["objects"][sha256(WHEEL["a.py"])]) == WHEEL["a.py"]
         assert read["objects"]["0" * 64] is None
     assert env.tree()["a.py"] == NEW
@@ -80,7 +81,7 @@ def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
 @pytest.mark.usefixtures("tools")
 def test_an_install_that_is_gone_is_a_finding_and_no_failure(env: Environment) -> None:
     with local() as remote:
-        facts = remote.call("inspect", site={**env.site, "python": "/nonexistent"}, paths=[])
+        facts = remote.call("inspect", site={**env.site, "python": "/nonexistent"})
     assert facts["install"]["fault"]["code"] == "python_missing"
     assert "package" not in facts["disk"]
 
@@ -229,3 +230,25 @@ def test_the_units_journal_and_its_control(env: Environment, tools: Path) -> Non
     ]
     asked = (env.root / "asked").read_text()
     assert asked.endswith("--lines=5 _SYSTEMD_INVOCATION_ID=i1 + INVOCATION_ID=i1\n")
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_log_names_the_signer_and_a_swap_to_what_nobody_signed(env: Environment) -> None:
+    signed = {"principal": "ann@example.org", "key": "ED25519 SHA256:x"}
+    files = {"a.py": NEW}
+    with local() as remote:
+        remote.call("lock", site=env.site, who="ann", why="fix")
+        record = remote.call(
+            "stage",
+            site=env.site,
+            target={**env.target(files), "signed": signed},
+            contents=env.contents(files),
+            seen=env.seen(files),
+        )
+        assert record["signed"] == signed
+        remote.call("swap", site=env.site, number=record["number"])
+        remote.call("swap", site=env.site, number=0, unsigned=True)
+        entries = {e["event"]: e for e in remote.call("audit_log", site=env.site)}
+        first, second = (e for e in remote.call("audit_log", site=env.site) if e["event"] == "swap")
+    assert entries["stage"]["signed"] == "ann@example.org"
+    assert ("unsigned" in first, second["unsigned"]) == (False, True)

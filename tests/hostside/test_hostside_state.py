@@ -73,7 +73,8 @@ def test_generations_are_in_the_order_of_their_numbers(state: State) -> None:
     for number in (0, 2, 10, 9):
         state.save(a_generation(number))
     Path(state.path("generations", "x.json")).touch()
-    Path(state.path("generations", ".opsctl-half")).touch()
+    for name in (".opsctl-half", "3.json\n", "03.json", "٣.json", "3.json.bak"):
+        Path(state.path("generations", name)).touch()
     assert state.numbers() == [0, 2, 9, 10]
     state.set_current(10)
     assert state.current() == a_generation(10)
@@ -82,7 +83,9 @@ def test_generations_are_in_the_order_of_their_numbers(state: State) -> None:
     assert caught.value.code == "generation_missing"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "a b", ".hidden", "ä"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "-a", "a b", ".hidden", "ä", "serve\n"]
+)
 def test_a_service_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(HostFault) as caught:
         State(str(tmp_path), name)

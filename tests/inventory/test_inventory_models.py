@@ -36,18 +36,31 @@ def test_what_is_no_duration(value: object) -> None:
         parse_duration(value)
 
 
-@given(st.integers(1, 10**6), st.sampled_from([("ms", 0.001), ("s", 1), ("m", 60), ("h", 3600)]))
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("24.1h", "86401", 86401, 1e300, 10**400, "9" * 400, "9" * 400 + "h"),
+        *(float("inf"), "inf", "nan", float("nan"), "-1", -1.0, "0h"),
+    ],
+)
+def test_what_no_load_or_wait_takes(value: object) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(value)
+    assert parse_duration("24h") == 86400
+
+
+@given(st.integers(1, 24), st.sampled_from([("ms", 0.001), ("s", 1), ("m", 60), ("h", 3600)]))
 def test_every_unit_scales(number: int, unit: tuple[str, float]) -> None:
     assert parse_duration(f"{number}{unit[0]}") == pytest.approx(number * unit[1])
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_duration_above_zero_or_a_value_error(text: str) -> None:
+def test_any_text_is_a_duration_up_to_a_day_or_a_value_error(text: str) -> None:
     try:
         seconds = parse_duration(text)
     except ValueError:
         return
-    assert seconds > 0
+    assert 0 < seconds <= 86400
 
 
 @pytest.mark.parametrize(
@@ -71,3 +84,28 @@ def test_values_are_frozen() -> None:
     ssh = Ssh(address="a")
     with pytest.raises(ValidationError, match="frozen"):
         ssh.address = "b"
+
+
+SERVICE = {
+    "unit": "serve.service",
+    "python": "/p",
+    "port": 1,
+    "model": {"path": "/m", "served_name": "m"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "serve.service\n"},
+        {"distribution": "sglang\n"},
+        {"patch_set": "ddtree\n"},
+        {"state_dir": "/var/lib/opsctl\n"},
+        {"endpoint": "ssh\n"},
+        {"launch": {"drop_ins": {"a.conf\n": ""}}},
+    ],
+)
+def test_a_newline_at_the_end_is_no_part_of_a_name(change: dict[str, object]) -> None:
+    Service.model_validate(SERVICE)
+    with pytest.raises(ValidationError):
+        Service.model_validate(SERVICE | change)

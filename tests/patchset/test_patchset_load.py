@@ -42,7 +42,10 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
     ("change", "line", "key", "words"),
     [
         (("version: 1.0.0\n", "version: one\n"), 2, "version", "PEP 440"),
+        (("version: 1.0.0\n", 'version: "1.0.0\\n"\n'), 2, "version", "PEP 440"),
         (("name: fix", "name: ../fix"), 1, "name", "pattern"),
+        (("name: fix", 'name: "fix\\n"'), 1, "name", "pattern"),
+        (("package: demo", 'package: "demo\\n"'), 7, "for.package", "pattern"),
         (("restart: true", "restart: maybe"), 14, "restart", "boolean"),
         (("restart: true", "restrat: true"), 14, "restrat", "Extra inputs"),
         (("description: A set for tests\n", ""), 1, "description", "required"),

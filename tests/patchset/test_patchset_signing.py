@@ -257,13 +257,10 @@ hosts:
 
 
 class FakeSession:
-    """A host that has demo 1.0; nothing but a look at it is allowed."""
+    """Nothing but a look at the inventory is allowed."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
-
-    def inspect(self) -> dict[str, Any]:
-        return {"install": {"version": "1.0"}}
 
 
 def book(tmp_path: Path, defaults: str = "", service: str = "") -> Service:
@@ -274,7 +271,14 @@ def book(tmp_path: Path, defaults: str = "", service: str = "") -> Service:
 
 
 def found(tmp_path: Path, service: Service) -> Any:
-    return find_patchset(cast(Session, FakeSession(service)), tmp_path / "patches", None)
+    session, facts = cast(Session, FakeSession(service)), {"install": {"version": "1.0"}}
+    patchset, signer = find_patchset(session, tmp_path / "patches", None, facts)
+    assert (signer is None) == (service.allowed_signers is None)
+    assert signer is None or (signer.principal, signer.key[:15]) == (
+        "ann@example.org",
+        "ED25519 SHA256:",
+    )
+    return patchset
 
 
 def test_without_allowed_signers_any_set_will_do(folder: Path, tmp_path: Path) -> None:

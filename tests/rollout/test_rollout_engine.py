@@ -53,7 +53,7 @@ class FakeSession:
     def lock(self, why: str) -> None:
         self.call("lock", why=why)
 
-    def guard(self) -> dict[str, Any]:
+    def lock_state(self) -> dict[str, Any]:
         return {"terms": None, "report": self.guard_report}
 
     def unit(self) -> Unit:

@@ -72,6 +72,9 @@ class FakeSession:
     def inspect(self, audit: bool = False) -> dict[str, Any]:
         return self.facts
 
+    def lock_state(self) -> dict[str, Any]:
+        return {**self.facts["guard"], "holder": self.facts["lock"], "by_guard": False}
+
     def lock(self, why: str, wait: float = 0.0) -> None:
         self.calls.append(("lock", {"why": why}))
 
@@ -79,9 +82,8 @@ class FakeSession:
         if op == "check_swap" and self.swap_fault:
             raise self.swap_fault
         self.calls.append((op, params))
-        state = {**self.facts["guard"], "holder": self.facts["lock"], "by_guard": False}
         entries = [{"event": "lock", "time": 0.0}]
-        answers = {"generations": self.records, "lock_state": state, "audit_log": entries}
+        answers = {"generations": self.records, "audit_log": entries}
         return answers.get(op)
 
 
@@ -108,6 +110,17 @@ def test_the_history_says_who_why_and_how_it_ended() -> None:
     assert (found["in_place"], found["rollback"]) == (False, True)
     assert (report.data["in_place"], report.data["rollback_to"]) == (1, 0)
     assert report.exit_code == 0
+
+
+def test_a_gap_in_the_history_is_told() -> None:
+    last = generation(7, "confirmed", 6)
+    report = history(
+        cast(Session, FakeSession(records=[FOUND, generation(4, "confirmed", 3), last]))
+    )
+    assert report.data["pruned"] == [1, 2, 3, 5, 6]
+    assert "pruned: 1-3, 5-6" in report.summary
+    assert report.data["rollback_to"] is None, "what came before is gone"
+    assert history(cast(Session, FakeSession())).data["pruned"] == []
 
 
 def test_a_damaged_record_is_shown() -> None:

@@ -32,7 +32,7 @@ class FakeRemote:
         self.requests: list[httpx.Request] = []
 
     def call(self, op: str, **params: Any) -> Any:
-        if op == "guard":  # asked by itself at each connect
+        if op == "lock_state":  # asked by itself at each connect
             self.guards += 1
             if isinstance(self.guard, Exception):
                 raise self.guard
@@ -89,7 +89,7 @@ def test_the_connection_is_made_at_its_first_use() -> None:
 def test_what_the_host_program_is_told() -> None:
     connect = Connector()
     found = session(connect)
-    found.inspect(("a.py",), audit=True)
+    found.inspect(audit=True)
     found.unit()
     found.control("stop")
     found.journal("i1", lines=5, grep="x")
@@ -104,7 +104,7 @@ def test_what_the_host_program_is_told() -> None:
         "port": 30001,
         "state_dir": "/var/lib/opsctl",
     }
-    assert (inspect[1]["paths"], inspect[1]["audit"]) == (["a.py"], True)
+    assert inspect[1]["audit"] is True
     assert unit == ("unit_state", {"unit": "serve.service"})
     assert (control[0], control[1]["site"]["unit"]) == ("unit_control", "serve.service")
     assert (control[1]["verb"], "@" in control[1]["who"]) == ("stop", True)

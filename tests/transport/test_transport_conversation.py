@@ -137,6 +137,7 @@ def test_an_old_python_is_named() -> None:
 
 
 def test_concurrent_calls_get_their_own_answers(tmp_path: Path) -> None:
+    (tmp_path / "RECORD").touch()
     with local() as remote, ThreadPoolExecutor(16) as pool:
 
         def read(number: int) -> bool:
@@ -144,8 +145,8 @@ def test_concurrent_calls_get_their_own_answers(tmp_path: Path) -> None:
             path.write_text(str(number))
             answer = remote.call(
                 "read",
-                site={"service": "s", "state_dir": str(tmp_path)},
-                package_dir=str(tmp_path),
+                site={"service": "s", "state_dir": str(tmp_path), "package": "p"},
+                install={"package_dir": str(tmp_path), "record": str(tmp_path / "RECORD")},
                 paths=[path.name],
                 objects=[],
             )

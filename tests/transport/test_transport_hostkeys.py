@@ -9,7 +9,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from opsctl.errors import EXIT_UNREACHABLE, HostKeyUnknown, UsageError
+from opsctl.errors import EXIT_UNREACHABLE, HostKeyRevoked, HostKeyUnknown, Unreachable, UsageError
 from opsctl.transport import hostkeys
 from opsctl.transport.sshconfig import Resolved
 
@@ -106,6 +106,78 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     with paramiko.SSHClient() as client:
         with pytest.raises(UsageError) as caught:
             hostkeys.load(client, resolved(file))
-        assert caught.value.message == (
-            f"{file} holds a line that is no host key: box ssh-ed25519 !!!not-base64"
-        )
+        assert caught.value.message == (f"{file}:1 is no host key: box ssh-ed25519 !!!not-base64")
+
+
+# -- markers, wildcards and hashed names -----------------------------------------------------
+
+
+def offered(where: Resolved, key: paramiko.PKey) -> Unreachable | None:
+    """What a client says to a host that offers `key`; None where it goes on."""
+    with paramiko.SSHClient() as client:
+        hostkeys.load(client, where)
+        if client.get_host_keys().check(where.known_hosts_name, key):
+            return None
+        with pytest.raises((HostKeyUnknown, HostKeyRevoked)) as caught:
+            hostkeys.Refuse(where).missing_host_key(client, "box", key)
+        return caught.value
+
+
+@pytest.mark.parametrize(
+    ("pattern", "revoked"),
+    [("box", True), ("*", True), ("b?x,other", True), ("other", False), ("*,!box", False)],
+)
+def test_a_revoked_key_is_refused_though_it_is_known(
+    tmp_path: Path, pattern: str, revoked: bool
+) -> None:
+    file = tmp_path / "known"
+    line = f"@revoked {pattern} ssh-ed25519 {ED25519} stolen\n"
+    for text in (line, f"box ssh-ed25519 {ED25519}\n{line}"):
+        file.write_text(text)
+        error = offered(resolved(file), ed25519())
+        assert isinstance(error, HostKeyRevoked) == revoked
+        if isinstance(error, HostKeyRevoked):
+            assert (error.exit_code, error.code) == (EXIT_UNREACHABLE, "host_key_revoked")
+            assert f"revoked by {file}:{text.count(chr(10))}: ssh-ed25519" in error.message
+            assert error.remedy
+            mismatch = paramiko.BadHostKeyException(
+                "box", ed25519(), paramiko.RSAKey.generate(1024)
+            )
+            assert hostkeys.changed(resolved(file), mismatch).code == "host_key_revoked"
+        else:
+            assert (error is None) == text.startswith("box")
+
+
+def test_an_authority_is_no_host_key(tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    file.write_text(f"@cert-authority * ssh-ed25519 {ED25519}\n")
+    error = offered(resolved(file), ed25519())
+    assert isinstance(error, HostKeyUnknown)
+    assert f"{file}:1 trusts an authority; opsctl reads no certificates" in error.message
+    file.write_text(f"@cert-authority other ssh-ed25519 {ED25519}\n")
+    error = offered(resolved(file), ed25519())
+    assert error is not None
+    assert "authority" not in error.message
+
+
+def test_names_as_openssh_writes_them(tmp_path: Path) -> None:
+    """Hashed by ssh-keygen itself; by wildcards; upper case; with tabs."""
+    file = tmp_path / "known"
+    file.write_text(f"[box]:2222 ssh-ed25519 {ED25519}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", file], check=True, capture_output=True)
+    assert "box" not in file.read_text()
+    assert offered(resolved(file, port=2222), ed25519()) is None
+    assert offered(resolved(file), ed25519()) is not None
+    for line in ("b*", "BOX", "no,box", "*,!other"):
+        file.write_text(f"{line}\tssh-ed25519\t{ED25519}\tcomment\n")
+        assert offered(resolved(file), ed25519()) is None, line
+    for line in ("*,!box", "[bo]x", "b", "|1|x|y", "#box"):
+        file.write_text(f"{line} ssh-ed25519 {ED25519}\n")
+        assert offered(resolved(file), ed25519()) is not None, line
+
+
+def test_a_damaged_line_that_revokes_is_not_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    file.write_text(f"box ssh-ed25519 {ED25519}\n@revoked * ssh-ed25519 !!!\n")
+    with pytest.raises(UsageError, match="known:2 is no host key"):
+        offered(resolved(file), ed25519())

@@ -20,8 +20,9 @@ import os
 import platform
 import shutil
 import stat
-from typing import Callable, Collection, Iterator, Optional
+from typing import Collection, Iterator, Optional
 
+from .packagefiles import Instant
 from .state import sync_folder
 
 _AT_FDCWD = -100
@@ -110,17 +111,17 @@ def _copy_folder(source: str, target: str) -> None:
     os.chmod(target, stat.S_IMODE(facts.st_mode))
 
 
-def exchange(tree: str, package_dir: str, before: Callable[[], None] = lambda: None) -> bool:
-    """Let the two change places, durably; `before` is called just before the step.
+def exchange(tree: str, package_dir: str, instant: Instant) -> bool:
+    """Let the two change places, durably; `instant` is entered around the step.
 
     False where this is refused: then nothing changed.
     """
     for folder, _, _ in os.walk(tree):
         sync_folder(folder)
     root = os.path.realpath(package_dir)
-    before()
     try:
-        _rename_exchange(tree, root)
+        with instant():
+            _rename_exchange(tree, root)
     except OSError:
         return False
     sync_folder(os.path.dirname(root))

@@ -4,15 +4,17 @@ A process that is in the middle of its imports while the files change can see bo
 however short the change is. opsctl has stopped the service, but a cron job, a timer or a person
 may start that Python at any moment. So a swap waits for an instant at which nobody is at it. A
 Python that starts after the look needs some ten milliseconds before it imports anything, and the
-change takes about one.
+change takes about one; the two are done at real-time priority, or a busy machine would come between
+them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional
 
 from . import probe
 from .guard import PROGRAM
@@ -47,19 +49,40 @@ def _is_guard(words: List[str]) -> bool:
     return any(os.path.basename(word) == PROGRAM for word in words[1:3])
 
 
-def wait_for_rest(
+@contextlib.contextmanager
+def at_rest(
     python: str,
+    still: List[int],
     patience: float = PATIENCE,
     *,
     look: Callable[[str], List[int]] = starting,
-) -> List[int]:
-    """Return when nothing of `python` is starting: [], or who still is after `patience` seconds."""
+) -> Iterator[None]:
+    """An instant at which nothing of `python` is starting, for a change of about a millisecond.
+
+    After `patience` seconds it is entered all the same, and `still` holds who is starting.
+    """
     deadline = time.monotonic() + patience
-    while True:
-        found = look(python)
-        if not found or time.monotonic() > deadline:
-            return found
-        time.sleep(_LOOK_EVERY)
+    with _ahead_of_others():
+        still[:] = look(python)
+        while still and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+            still[:] = look(python)
+        yield
+
+
+@contextlib.contextmanager
+def _ahead_of_others() -> Iterator[None]:
+    """At sched(7)'s lowest real-time priority, where that is allowed."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:  # not in every container; then it is only a little less sure
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
 
 
 def _environment(pid: int, words: List[str]) -> Optional[str]:

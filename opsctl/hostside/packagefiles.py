@@ -11,7 +11,7 @@ import errno
 import glob
 import os
 import stat
-from typing import Callable, Dict, List, Optional
+from typing import Callable, ContextManager, Dict, List, Optional
 
 from . import install as installed
 from .errors import HostFault
@@ -19,6 +19,9 @@ from .state import State, sync_folder, write_beside
 
 # path -> sha256 that the disk must hold, None for no file
 Wanted = Dict[str, Optional[str]]
+# Entered around what has to happen at one instant.
+Instant = Callable[[], ContextManager[object]]
+_any: Instant = contextlib.nullcontext
 
 
 def full_path(package_dir: str, path: str) -> str:
@@ -65,13 +68,11 @@ def verify(package_dir: str, wanted: Wanted) -> None:
         raise HostFault("swap_unverified", "after the swap these differ: %s" % ", ".join(wrong))
 
 
-def apply(
-    state: State, package_dir: str, wanted: Wanted, before: Callable[[], None] = lambda: None
-) -> List[str]:
+def apply(state: State, package_dir: str, wanted: Wanted, instant: Instant = _any) -> List[str]:
     """Make the files what is `wanted`; the paths that were changed.
 
     In two parts: everything that can fail or take long, on a full disk say, happens beside the
-    files; then `before` is called, and the new files take their names, in about a millisecond.
+    files; then, within `instant`, the new files take their names, in about a millisecond.
     """
     changed = sorted(differing(package_dir, wanted))
     _remove_leftovers(package_dir, wanted)
@@ -82,9 +83,7 @@ def apply(
             digest = wanted[path]
             if digest is not None:
                 ready[path] = _write_beside(package_dir, path, state.get(digest))
-        if changed:
-            before()
-        _take_names(package_dir, changed, ready)
+        _take_names(package_dir, changed, ready, instant)
     except BaseException:
         for temporary in ready.values():
             with contextlib.suppress(OSError):
@@ -100,15 +99,21 @@ def apply(
     return changed
 
 
-def _take_names(package_dir: str, changed: List[str], ready: Dict[str, str]) -> None:
-    for path in changed:
-        full = full_path(package_dir, path)
-        if path in ready:
-            os.replace(ready[path], full)
-            del ready[path]
-        else:
-            os.unlink(full)
-        _drop_bytecode(full)
+def _take_names(
+    package_dir: str, changed: List[str], ready: Dict[str, str], instant: Instant
+) -> None:
+    if not changed:
+        return
+    names = [(path, full_path(package_dir, path)) for path in changed]
+    with instant():
+        for path, full in names:
+            if path in ready:
+                os.replace(ready[path], full)
+                del ready[path]
+            else:
+                os.unlink(full)
+        for _, full in names:
+            _drop_bytecode(full)
 
 
 def _remove_leftovers(package_dir: str, wanted: Wanted) -> None:

@@ -10,6 +10,7 @@ version ever after.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from . import exchange, importers, packagefiles, unitfiles
 from . import install as installed
 from .errors import HostFault
-from .packagefiles import Wanted
+from .packagefiles import Instant, Wanted
 from .state import Record, State, sync_folder, write_atomically
 
 # path -> {"sha256": content, None where absent; "pristine_sha256": as the wheel has it}
@@ -224,10 +225,7 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     if not _told(under_way, current, number):
         write_atomically(state.path("swap"), json.dumps(intent).encode())
     starting: List[int] = []
-
-    def rest() -> None:
-        starting[:] = importers.wait_for_rest(install["python"])
-
+    rest = functools.partial(importers.at_rest, install["python"], starting)
     with exchange.alone(package_dir):
         exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
         changed = _apply_at_once(state, package_dir, wanted, rest)
@@ -255,7 +253,7 @@ def _told(under_way: Optional[Record], current: Optional[Record], number: int) -
 
 
 def _apply_at_once(
-    state: State, package_dir: str, wanted: Wanted, before: Callable[[], None]
+    state: State, package_dir: str, wanted: Wanted, instant: Instant
 ) -> Optional[List[str]]:
     """What was changed, by exchanging the whole folder; None where that cannot be done."""
     if not packagefiles.differing(package_dir, wanted):
@@ -269,7 +267,7 @@ def _apply_at_once(
     try:
         changed = packagefiles.apply(state, tree, wanted)
         packagefiles.verify(tree, wanted)
-        if not exchange.exchange(tree, package_dir, before):
+        if not exchange.exchange(tree, package_dir, instant):
             return None
         exchange.carry_over(tree, package_dir, wanted)
         return changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -81,8 +82,28 @@ def test_opsctl_itself_does_not_count_where_the_service_runs_in_the_systems_pyth
 
 
 def test_the_wait_ends_when_nobody_is_starting_or_with_the_patience() -> None:
+    still: list[int] = []
     looks = iter([[7], [7, 8], []])
-    assert importers.wait_for_rest("python", look=lambda python: next(looks)) == []
+    with importers.at_rest("python", still, look=lambda python: next(looks)):
+        assert still == []
     began = time.monotonic()
-    assert importers.wait_for_rest("python", 0.1, look=lambda python: [9]) == [9]
-    assert 0.1 <= time.monotonic() - began < 5
+    with importers.at_rest("python", still, 0.1, look=lambda python: [9]):
+        assert 0.1 <= time.monotonic() - began < 5
+    assert still == [9]
+
+
+def test_the_priority_is_for_the_instant_only() -> None:
+    before = os.sched_getscheduler(0)
+    with importers.at_rest("python", [], look=lambda python: []):
+        if os.geteuid() == 0:
+            assert os.sched_getscheduler(0) == os.SCHED_FIFO
+    assert os.sched_getscheduler(0) == before
+
+
+def test_without_the_right_to_a_priority_it_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    with importers.at_rest("python", [], look=lambda python: []):
+        pass

@@ -17,6 +17,7 @@ import time
 from typing import Callable, Dict, Iterator, List, Optional
 
 from . import probe
+from .errors import HostFault
 from .guard import PROGRAM
 
 # Seconds. SGLang itself has imported what it needs to start within the first; a server that runs
@@ -52,6 +53,7 @@ def _is_guard(words: List[str]) -> bool:
 @contextlib.contextmanager
 def at_rest(
     python: str,
+    unit: str,
     still: List[int],
     patience: float = PATIENCE,
     *,
@@ -60,14 +62,25 @@ def at_rest(
     """An instant at which nothing of `python` is starting, for a change of about a millisecond.
 
     After `patience` seconds it is entered all the same, and `still` holds who is starting.
+
+    Raises:
+        HostFault: somebody started `unit` itself (`unit_running`): it would go on for hours with
+            what it has imported.
     """
     deadline = time.monotonic() + patience
     with _ahead_of_others():
-        still[:] = look(python)
-        while still and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY)
+        while True:
             still[:] = look(python)
+            if any(probe.in_unit(pid, unit) for pid in still):
+                raise unit_running(unit)
+            if not still or time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_EVERY)
         yield
+
+
+def unit_running(unit: str) -> HostFault:
+    return HostFault("unit_running", "%s runs: a swap needs it stopped" % unit, "stop it")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, exchange, guard, guardian, journal, probe, prune, unit, unitfiles
+from . import audit, exchange, guard, guardian, importers, journal, probe, prune, unit, unitfiles
 from . import install as installed
 from .errors import HostFault
 from .holder import end_holder
@@ -225,9 +225,7 @@ def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
     if active not in ("inactive", "failed"):
-        raise HostFault(
-            "unit_running", "%s is %s: a swap needs it stopped" % (site["unit"], active), "stop it"
-        )
+        raise importers.unit_running(site["unit"])
     done = swap(state, _install(site), number)
     details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
     audit.note(state, "swap", number=number, unsigned=unsigned or None, **details)

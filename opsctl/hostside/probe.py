@@ -192,6 +192,12 @@ def _in_a_service(pid: int) -> bool:
     return any(part.endswith(".service") for part in parts) and "user.slice" not in parts
 
 
+def in_unit(pid: int, unit: str) -> bool:
+    """Whether `pid` is a process of the system's unit of that name."""
+    lines = text("/proc/%d/cgroup" % pid).splitlines()
+    return any(unit in line.split("/") for line in lines)
+
+
 def _within(pid: int, cgroup: str) -> bool:
     """Whether `pid` is in `cgroup` or below, in any hierarchy (v1, v2 and hybrid)."""
     if not cgroup:

@@ -225,7 +225,7 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     if not _told(under_way, current, number):
         write_atomically(state.path("swap"), json.dumps(intent).encode())
     starting: List[int] = []
-    rest = functools.partial(importers.at_rest, install["python"], starting)
+    rest = functools.partial(importers.at_rest, install["python"], install["unit"], starting)
     with exchange.alone(package_dir):
         exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
         changed = _apply_at_once(state, package_dir, wanted, rest)

@@ -25,6 +25,9 @@ from opsctl.units.properties import Unit
 _STOP_MARGIN = 20.0
 _STOP_DEFAULT = 90.0
 
+# Against a hand, or a timer, that starts the unit in the middle of a swap.
+_SWAP_ATTEMPTS = 3
+
 # Neither needs the room that a deploy does, and a full disk may be why one is wanted.
 _SPACE = ("space_state", "space_package")
 
@@ -172,6 +175,18 @@ def stop(run: Run) -> str:
 def swap(run: Run) -> str:
     assert run.target is not None
     run.touched = run.swapped = True
+    for attempts_left in reversed(range(_SWAP_ATTEMPTS)):
+        try:
+            return _swap(run)
+        except Refused as error:
+            if error.code != "unit_running" or not attempts_left:
+                raise
+            run.session.emit(Event("swap", "warn", f"{error.message}; it is stopped again"))
+            stop(run)
+    raise AssertionError("unreachable")
+
+
+def _swap(run: Run) -> str:
     unsigned = run.target in run.unsigned
     done = run.session.call("swap", number=run.target, unsigned=unsigned, timeout=120)
     if done["starting"]:
@@ -183,6 +198,10 @@ def swap(run: Run) -> str:
 
 def start(run: Run) -> str:
     run.touched = True
+    if run.swapped and not run.session.unit().down:
+        # Somebody started it while the files changed: it may have imported the old ones.
+        run.session.emit(Event("start", "warn", "it was started meanwhile; it is stopped again"))
+        stop(run)
     if run.watch is None:
         run.previous_invocation = run.session.unit().invocation_id
         run.open_watch(ignore=run.previous_invocation)

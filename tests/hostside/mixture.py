@@ -118,7 +118,7 @@ def measure(
     if not at_once:
         patch.setattr(exchange, "copy", lambda package_dir: None)
     if not waits:
-        patch.setattr(importers, "at_rest", lambda python, still: contextlib.nullcontext())
+        patch.setattr(importers, "at_rest", lambda python, unit, still: contextlib.nullcontext())
     env.reinstall({"__init__.py": b"", **version(0)})
     install = env.install
     number = env.stage(version(1), install=install)["number"]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from hostside_tools import Environment
 
-from opsctl.hostside import importers
+from opsctl.hostside import importers, probe
+from opsctl.hostside.errors import HostFault
 
 pytest_plugins = ["hostside_fixtures"]
 
@@ -84,17 +85,17 @@ def test_opsctl_itself_does_not_count_where_the_service_runs_in_the_systems_pyth
 def test_the_wait_ends_when_nobody_is_starting_or_with_the_patience() -> None:
     still: list[int] = []
     looks = iter([[7], [7, 8], []])
-    with importers.at_rest("python", still, look=lambda python: next(looks)):
+    with importers.at_rest("python", "serve.service", still, look=lambda python: next(looks)):
         assert still == []
     began = time.monotonic()
-    with importers.at_rest("python", still, 0.1, look=lambda python: [9]):
+    with importers.at_rest("python", "serve.service", still, 0.1, look=lambda python: [9]):
         assert 0.1 <= time.monotonic() - began < 5
     assert still == [9]
 
 
 def test_the_priority_is_for_the_instant_only() -> None:
     before = os.sched_getscheduler(0)
-    with importers.at_rest("python", [], look=lambda python: []):
+    with importers.at_rest("python", "serve.service", [], look=lambda python: []):
         if os.geteuid() == 0:
             assert os.sched_getscheduler(0) == os.SCHED_FIFO
     assert os.sched_getscheduler(0) == before
@@ -105,5 +106,18 @@ def test_without_the_right_to_a_priority_it_does_without(monkeypatch: pytest.Mon
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refused)
-    with importers.at_rest("python", [], look=lambda python: []):
+    with importers.at_rest("python", "serve.service", [], look=lambda python: []):
         pass
+
+
+def test_a_service_that_somebody_starts_meanwhile_is_not_waited_for(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "in_unit", lambda pid, unit: unit == "serve.service")
+    with (
+        running(env.python),
+        pytest.raises(HostFault, match="a swap needs it stopped") as caught,
+        importers.at_rest(str(env.python), "serve.service", []),
+    ):
+        pytest.fail("the files change under it")
+    assert caught.value.code == "unit_running"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import host, lab, lock, patches, records, rollouts
+from opsctl.cli import host, lab, lock, metrics, patches, records, rollouts
 from opsctl.cli.options import Globals
 
 app = typer.Typer(
@@ -52,6 +52,7 @@ def _globals(
 
 rollouts.register(app)
 host.register(app)
+metrics.register(app)
 records.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")

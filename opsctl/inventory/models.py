@@ -20,12 +20,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h)?")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_duration(value: object) -> float:
-    """`90`, `"90s"`, `"15m"`, `"1.5h"` or `"250ms"` in seconds.
+    """`90`, `"90s"`, `"15m"`, `"1.5h"`, `"1d"` or `"250ms"` in seconds.
 
     Raises:
         ValueError: it is not such a duration, or not above zero.

@@ -25,7 +25,8 @@ _HELP = {
     "accept_length": "Tokens a verify step yields, the bonus token included, by source.",
     "cuda_graph": "Share of decode steps replayed from a CUDA graph, by source.",
     "gen_throughput": "Generated tokens per second of a data-parallel rank, by source.",
-    "verify_steps": "Verify steps that a source covers.",
+    "verify_steps": "Verify steps, by source.",
+    "verifies": "Requests verified, one for each step that they took part in, by source.",
     "requests_running": "Requests running, by source.",
     "requests_queued": "Requests waiting, by source.",
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 
@@ -18,19 +17,25 @@ DEFAULT_INTERVAL = 40  # decode steps a line: --decode-log-interval's default
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line of one start, at `at` (Unix seconds, by the host's clock)."""
+    """One line of one start, at `at` (Unix seconds, by the host's clock).
+
+    `steps` is how many decode steps it covers, the start's `--decode-log-interval`.
+    """
 
     at: float
     start: str  # the invocation
     line: DecodeBatch | DdtreeMetrics
+    steps: int = DEFAULT_INTERVAL
 
 
-def samples_of(entries: Iterable[Entry]) -> Iterator[Sample]:
+def samples_of(
+    entries: Iterable[Entry], steps: Callable[[str], int] = lambda start: DEFAULT_INTERVAL
+) -> Iterator[Sample]:
     """The lines that say something of decoding, in the journal's order."""
     for entry in entries:
         for line in parse_all(entry.message):
             if isinstance(line, DecodeBatch | DdtreeMetrics):
-                yield Sample(entry.realtime, entry.invocation, line)
+                yield Sample(entry.realtime, entry.invocation, line, steps(entry.invocation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,13 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of a span. `interval` is decode steps a line; `starts` is how many starts it covers."""
+    """Of a span. `steps` are decode steps that its lines cover, each a verify step when
+    speculating; `verifies` are the requests of these, summed, by the lines' own count of them;
+    `starts` is how many starts it has."""
 
     acceptance: Acceptance
-    interval: int = DEFAULT_INTERVAL
+    steps: int = 0
+    verifies: int = 0
     draft_tokens: int | None = None
     first: float | None = None
     last: float | None = None
@@ -79,7 +87,6 @@ class Measured:
         cls,
         samples: Iterable[Sample],
         *,
-        interval: int = DEFAULT_INTERVAL,
         draft_tokens: int | None = None,
     ) -> Measured:
         decode: list[Sample] = []
@@ -89,18 +96,23 @@ class Measured:
             decode += _once(spoken, DecodeBatch)
             tree += _once(spoken, DdtreeMetrics)
         lines = [sample.line for sample in decode if isinstance(sample.line, DecodeBatch)]
-        times = [sample.at for sample in decode]
+        times, steps = [sample.at for sample in decode], [sample.steps for sample in decode]
         newest = {data_parallel_rank(line): line for line in lines}
         queues = [line.queue for line in newest.values() if line.queue is not None]
         speeds = [line.gen_throughput for line in lines if line.gen_throughput is not None]
         return cls(
-            acceptance=Acceptance.of(lines),
-            interval=interval,
+            acceptance=Acceptance.of(lines, steps),
+            steps=sum(steps),
+            verifies=sum(
+                max(line.running, 1) * count
+                for line, count in zip(lines, steps, strict=True)
+                if line.accept_len is not None
+            ),
             draft_tokens=draft_tokens,
             first=min(times, default=None),
             last=max(times, default=None),
             starts=len({sample.start for sample in decode}),
-            batch_sizes=_by_batch_size(lines),
+            batch_sizes=_by_batch_size(lines, steps),
             gen_throughput=Spread.of(speeds),
             ranks=max(len(newest), 1),
             running=sum(line.running for line in newest.values()) if newest else None,
@@ -125,18 +137,13 @@ class Measured:
             return None
         return (length.mean - 1) / (self.draft_tokens - 1)
 
-    @property
-    def steps(self) -> int:
-        """Decode steps that the lines stand for; each is a verify step when speculating."""
-        return self.acceptance.count * self.interval
-
     def to_json(self) -> dict[str, object]:
         return {
             "acceptance": self.acceptance.to_json(),
             "draft_tokens": self.draft_tokens,
             "draft_acceptance": self.draft_acceptance,
-            "decode_log_interval": self.interval,
             "steps": self.steps,
+            "verifies": self.verifies,
             "first": self.first,
             "last": self.last,
             "starts": self.starts,
@@ -157,18 +164,14 @@ def _once(spoken: Sequence[Sample], kind: type[DecodeBatch] | type[DdtreeMetrics
     return [sample for sample in mine if id(sample.line) in kept]
 
 
-def _by_batch_size(lines: Iterable[DecodeBatch]) -> dict[int, BatchSize]:
-    groups: dict[int, list[DecodeBatch]] = defaultdict(list)
-    for line in lines:
-        groups[line.running].append(line)
+def _by_batch_size(lines: Sequence[DecodeBatch], steps: Sequence[int]) -> dict[int, BatchSize]:
+    groups: dict[int, list[tuple[DecodeBatch, int]]] = defaultdict(list)
+    for line, count in zip(lines, steps, strict=True):
+        groups[line.running].append((line, count))
     found: dict[int, BatchSize] = {}
     for size, group in sorted(groups.items()):
-        speeds = [line.gen_throughput for line in group if line.gen_throughput is not None]
-        found[size] = BatchSize(
-            lines=len(group),
-            accept_len=Acceptance.of(group).accept_len,
-            gen_throughput=statistics.median(speeds) if speeds else None,
-        )
+        one = Acceptance.of([line for line, _ in group], [count for _, count in group])
+        found[size] = BatchSize(one.count, one.accept_len, one.gen_throughput)
     return found
 
 

@@ -39,11 +39,6 @@ class Endpoints:
         found = (self.info or {}).get("version")
         return found if isinstance(found, str) else None
 
-    def argument(self, name: str) -> int | None:
-        """A server argument that is a whole number."""
-        value = (self.info or {}).get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -79,6 +74,7 @@ def reconcile(measured: Measured, endpoints: Endpoints, *, lifetime: bool) -> tu
         ("cuda_graph", "ratio"): _cuda_graph(measured, metrics),
         ("gen_throughput", "tokens_per_second"): _throughput(measured, endpoints, metrics),
         ("verify_steps", "steps"): _steps(measured, metrics),
+        ("verifies", "requests"): _verifies(measured, metrics),
         ("requests_running", "requests"): _now(measured.running, "running", metrics),
         ("requests_queued", "requests"): _now(measured.queue, "queue", metrics),
     }
@@ -96,7 +92,7 @@ def _accept_length(
 ) -> Iterator[Figure]:
     length, tree = measured.acceptance.accept_len, measured.tree
     if length is not None:
-        yield Figure("decode lines", length.mean, _lines(measured))
+        yield Figure("decode lines", length.mean, f"{_covered(measured)}, weighed by requests")
     if tree is not None and tree.accept_len is not None:
         over = f"this span, {tree.verifies} verifies in {counted(tree.lines, 'line')}"
         yield Figure("DDTREE lines", tree.accept_len, over)
@@ -129,14 +125,24 @@ def _throughput(
 
 def _steps(measured: Measured, metrics: dict[str, float]) -> Iterator[Figure]:
     if measured.acceptance.accept_len is not None:
-        lines = counted(measured.acceptance.count, "line")
-        over = f"this span, {lines} of {counted(measured.interval, 'step')}"
-        yield Figure("decode lines", measured.steps, over)
+        yield Figure("decode lines", measured.steps, _covered(measured))
     if measured.tree is not None and measured.tree.steps:
         over = f"this span, counted in {counted(measured.tree.lines, 'line')}"
         yield Figure("DDTREE lines", measured.tree.steps, over)
     if total := sum(_decode_passes(metrics).values()):
         yield Figure("/metrics", total, _PASSES)
+
+
+def _verifies(measured: Measured, metrics: dict[str, float]) -> Iterator[Figure]:
+    """Verify steps times the requests in each."""
+    if measured.verifies:
+        yield Figure("decode lines", measured.verifies, _covered(measured))
+    if measured.tree is not None and measured.tree.verifies:
+        over = f"this span, counted in {counted(measured.tree.lines, 'line')}"
+        yield Figure("DDTREE lines", measured.tree.verifies, over)
+    ranks = by_rank(metrics, _GAUGES["verifies"])  # 0.5.23 and newer
+    if total := sum(ranks.values()):
+        yield Figure("/metrics", total, "of requests that ended since the server started")
 
 
 def _now(count: int | None, what: str, metrics: dict[str, float]) -> Iterator[Figure]:
@@ -147,9 +153,9 @@ def _now(count: int | None, what: str, metrics: dict[str, float]) -> Iterator[Fi
         yield Figure("/metrics", sum(ranks.values()), "as the scheduler last reported")
 
 
-def _lines(measured: Measured) -> str:
+def _covered(measured: Measured) -> str:
     lines = counted(measured.acceptance.count, "line")
-    return f"this span, {lines} of {counted(measured.interval, 'step')}, weighed by requests"
+    return f"this span, {lines} for {counted(measured.steps, 'step')}"
 
 
 def _states(endpoints: Endpoints, what: str) -> Iterator[tuple[str, float]]:
@@ -181,24 +187,26 @@ def _why(name: str, figures: Sequence[Figure], *, lifetime: bool) -> str:
     apart = [f for f in figures if abs(f.value - first.value) > _TOLERANCE * scale]
     if not apart:
         return ""
-    reasons: dict[str, None] = {}
+    reasons: dict[str, dict[str, None]] = {}
     for figure in apart:
-        reasons[_reason(name, figure, lifetime=lifetime)] = None
+        reason = _reason(name, figure, lifetime=lifetime)
+        reasons.setdefault(reason, {})[figure.source] = None
     furthest = max(abs(figure.value - first.value) for figure in apart)
-    return f"up to {furthest:.3g} apart: {'; '.join(reasons)}"
+    told = "; ".join(f"{', '.join(sources)}: {reason}" for reason, sources in reasons.items())
+    return f"up to {furthest:.3g} apart ({told})"
 
 
 def _reason(name: str, other: Figure, *, lifetime: bool) -> str:
-    source = other.source
     reasons = {
         "an idle scheduler reports seldom, and prints no decode line": name.startswith("requests_"),
-        f"{source} knows the last decode line's steps only": other.over == _LAST,
-        "data-parallel ranks have batches of their own": bool(other.rank),
-        "DDTREE lines count every verify; a decode line's requests are those at its end": (
-            source == "DDTREE lines"
+        "only what the last decode line covers": other.over == _LAST,
+        "a data-parallel rank has batches of its own": bool(other.rank),
+        "every verify is counted, a decode line's requests are those at its end": (
+            other.source == "DDTREE lines"
         ),
-        f"{source} counts from the server's start, which is not this span": not lifetime,
-        f"{source} counts steps that no line has yet": name == "verify_steps",
-        f"{source} counts every step; lines are rounded, and the journal may lack some": True,
+        "counted from the server's start, which is not this span": not lifetime,
+        "also the steps that no line has yet": name == "verify_steps",
+        "only of requests that have ended": name == "verifies",
+        "every step is counted; lines are rounded, and the journal may lack some": True,
     }
     return next(text for text, applies in reasons.items() if applies)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ Draw = Callable[["Reading", "Previous", "Report"], None]
 # More batch sizes than this are put together: 1, 2, 3-4, 5-8, ...
 _SIZES = 8
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 8
+_PAUSE = 8.0  # times the usual distance of two lines
 _BRAILLE = "\u28ff"  # what a plot is made of
 
 
@@ -46,7 +48,7 @@ def live(stream: TextIO, *, quiet: bool) -> Iterator[Draw]:
     with Live(console=out, auto_refresh=False, transient=False) as screen:
 
         def draw(reading: Reading, previous: Previous, report: Report) -> None:
-            parts = _parts(reading, previous, report.data["sources"], out)
+            parts = _parts(reading, previous, (), out)  # a screen is no higher
             screen.update(Group(*parts, _escaped(report.summary)), refresh=True)
 
         yield draw
@@ -67,9 +69,10 @@ def _parts(
     if len(measured.batch_sizes) > 1:
         yield _by_batch_size(measured, previous.measured)
         yield ""
-    yield _sources(sources)
-    if plot := _plot(measured, out):
+    if sources:
+        yield _sources(sources)
         yield ""
+    if plot := _plot(measured, out):
         yield plot
 
 
@@ -198,7 +201,8 @@ def _plot(measured: Measured, out: Console) -> RenderableType | None:
     """Accept length over time; nothing where no terminal is there to show it."""
     from rich.text import Text
 
-    points = _thinned(measured.history)
+    runs = _runs(measured.history)
+    points = [point for run in runs for point in run]
     if not out.is_terminal or len(points) < 2 or not _can_print(_BRAILLE, out.encoding):
         return None
     import plotille
@@ -217,11 +221,10 @@ def _plot(measured: Measured, out: Console) -> RenderableType | None:
     figure.set_x_limits(min_=points[0][0] - end, max_=0.0)
     figure.x_ticks_fkt = lambda least, most: _ago(-least, most - least)
     figure.y_ticks_fkt = lambda least, most: f"{least:.1f}"
-    figure.plot(
-        [at - end for at, _ in points],
-        [value for _, value in points],
-        lc=None if out.no_color else "cyan",
-    )
+    for run in runs:
+        draw = figure.plot if len(run) > 1 else figure.scatter
+        color = None if out.no_color else "cyan"
+        draw([at - end for at, _ in run], [value for _, value in run], lc=color)
     return Text.from_ansi(figure.show())
 
 
@@ -233,11 +236,22 @@ def _label(value: float, chars: int, delta: float, left: bool = False) -> str:
     return f"{value:.1f}".ljust(chars) if left else f"{value:.1f}".rjust(chars)
 
 
-def _thinned(history: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most one point a column: the mean of the lines in it."""
-    size = -(-len(history) // _PLOT_WIDTH) or 1
-    groups = (history[place : place + size] for place in range(0, len(history), size))
-    return [(group[-1][0], statistics.fmean(value for _, value in group)) for group in groups]
+def _runs(history: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """The mean of each column's lines, apart where no line came for long: idle is no figure."""
+    if not history:
+        return []
+    first, last = history[0][0], history[-1][0]
+    width = (last - first) / _PLOT_WIDTH or 1.0
+    gaps = [later[0] - former[0] for former, later in itertools.pairwise(history)]
+    pause = max(_PAUSE * statistics.median(gaps), 2 * width) if gaps else 0.0
+    runs: list[list[tuple[float, float]]] = []
+    for _, column in itertools.groupby(history, lambda point: int((point[0] - first) / width)):
+        lines = list(column)
+        at = lines[-1][0]
+        if not runs or lines[0][0] - runs[-1][-1][0] > pause:
+            runs.append([])
+        runs[-1].append((at, statistics.fmean(value for _, value in lines)))
+    return runs
 
 
 def _can_print(text: str, encoding: str) -> bool:

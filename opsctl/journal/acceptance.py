@@ -66,7 +66,7 @@ class Acceptance:
     means that nothing drafted was accepted, and the draft block's size means that everything
     was. Each line averages the decode steps since the line before (`--decode-log-interval`, 40
     by default) over all requests of these, so in the mean a line weighs as many as it has
-    requests running, which is how SGLang itself counts (`update_spec_metrics`,
+    requests running, times its steps, which is how SGLang itself counts (`update_spec_metrics`,
     scheduler_metrics_mixin.py:333 in 0.5.12.post1). None means that the lines do not say.
     """
 
@@ -81,17 +81,19 @@ class Acceptance:
         return cls.of(list(each_batch_once(lines)))
 
     @classmethod
-    def of(cls, lines: Sequence[DecodeBatch]) -> Acceptance:
-        """Of lines that stand for a batch each."""
-        speculating = [line for line in lines if line.accept_len is not None]
+    def of(cls, lines: Sequence[DecodeBatch], steps: Sequence[int] | None = None) -> Acceptance:
+        """Of lines that stand for a batch each; `steps` is how many decode steps each covers."""
+        lengths: list[float] = []
+        weights: list[float] = []
+        for line, count in zip(lines, steps or [1] * len(lines), strict=True):
+            if line.accept_len is not None:
+                lengths.append(line.accept_len)
+                weights.append(max(line.running, 1) * count)
         graphs = [line.cuda_graph for line in lines if line.cuda_graph is not None]
         speeds = [line.gen_throughput for line in lines if line.gen_throughput is not None]
         return cls(
             count=len(lines),
-            accept_len=Spread.of(
-                [line.accept_len for line in speculating if line.accept_len is not None],
-                [max(line.running, 1) for line in speculating],
-            ),
+            accept_len=Spread.of(lengths, weights),
             cuda_graph_share=sum(graphs) / len(graphs) if graphs else None,
             gen_throughput=statistics.median(speeds) if speeds else None,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from opsctl import errors
 from opsctl.acceptance import (
+    DEFAULT_INTERVAL,
     Endpoints,
     Measured,
     Placement,
@@ -92,6 +93,21 @@ class Previous:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start's server arguments say of its lines."""
+
+    interval: int = DEFAULT_INTERVAL
+    draft_tokens: int | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, object]) -> Start:
+        return cls(
+            _whole(arguments, "decode_log_interval") or DEFAULT_INTERVAL,
+            _whole(arguments, "speculative_num_draft_tokens"),
+        )
+
+
 class Meter:
     """Reads one span, and at each further `read` only what is new in it."""
 
@@ -104,7 +120,7 @@ class Meter:
         self._seen: set[str] = set()
         self._invocation = ""
         self._truncated = False
-        self._arguments: Mapping[str, object] = {}
+        self._starts: dict[str, Start] = {}
         self._incident = Diagnosis(incident=False)
         self._look_up()
 
@@ -145,32 +161,33 @@ class Meter:
         unit = self._session.unit()
         since = self._since(unit, stay)
         changed = unit.invocation_id != self._invocation
-        if changed:
-            self._arguments = arguments_of(self._session, unit.invocation_id)
-            if self._whole_start:
-                self._samples, self._seen = [], set()
+        if changed and self._whole_start:
+            self._samples, self._seen = [], set()
         if changed or not unit.active:
             self._incident = _incident(self._session, unit)
         self._invocation = unit.invocation_id
         self._take(self._fetch(unit, since), since)
         endpoints = ask(self._session) if unit.active else Endpoints()
-        interval = endpoints.argument("decode_log_interval") or _whole(
-            self._arguments, "decode_log_interval"
-        )
-        drafts = endpoints.argument("speculative_num_draft_tokens") or _whole(
-            self._arguments, "speculative_num_draft_tokens"
-        )
-        options = {} if interval is None else {"interval": interval}
         return Reading(
             unit=unit,
             label=self._label(stay),
-            measured=Measured.of(self._samples, draft_tokens=drafts, **options),
+            measured=Measured.of(self._samples, draft_tokens=self._drafts()),
             endpoints=endpoints,
             generation=stay.number if stay else None,
             since=since,
             truncated=self._truncated,
             incident=self._incident,
         )
+
+    def _start(self, invocation: str) -> Start:
+        if invocation not in self._starts:
+            self._starts[invocation] = Start.of(arguments_of(self._session, invocation))
+        return self._starts[invocation]
+
+    def _drafts(self) -> int | None:
+        """Drafted tokens a step and the bonus, where all starts of the span agree."""
+        found = {self._start(sample.start).draft_tokens for sample in self._samples}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def _whole_start(self) -> bool:
@@ -202,7 +219,7 @@ class Meter:
     def _take(self, entries: Iterable[Entry], since: float | None) -> None:
         fresh = [entry for entry in entries if not entry.cursor or entry.cursor not in self._seen]
         self._seen.update(entry.cursor for entry in fresh)
-        self._samples += samples_of(fresh)
+        self._samples += samples_of(fresh, lambda start: self._start(start).interval)
         if since is not None:
             self._samples = [sample for sample in self._samples if sample.at >= since]
 
@@ -232,13 +249,9 @@ class Meter:
             return Previous(other, record=record, note=note)
         invocation = starts[-1].invocation
         entries = self._session.journal(invocation, lines=_LINES, grep=_GREP)
-        arguments = arguments_of(self._session, invocation)
-        interval = _whole(arguments, "decode_log_interval")
-        options = {} if interval is None else {"interval": interval}
+        start = self._start(invocation)
         measured = Measured.of(
-            samples_of(entries),
-            draft_tokens=_whole(arguments, "speculative_num_draft_tokens"),
-            **options,
+            samples_of(entries, lambda _: start.interval), draft_tokens=start.draft_tokens
         )
         note = "" if measured.acceptance.count else "the journal has no decode line of it"
         return Previous(other, invocation, measured, record, note)

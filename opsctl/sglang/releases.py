@@ -39,12 +39,9 @@ _STATE: Final[Mapping[str, str]] = {
 }
 _GAUGES: Final[Mapping[str, str]] = {
     "accept_len": "sglang:spec_accept_length",
-    "accept_rate": "sglang:spec_accept_rate",
     "gen_throughput": "sglang:gen_throughput",
     "running": "sglang:num_running_reqs",
     "queue": "sglang:num_queue_reqs",
-    "usage": "sglang:token_usage",
-    "cuda_graph": "sglang:is_cuda_graph",
     "passes": "sglang:cuda_graph_passes_total",
 }
 
@@ -229,11 +226,7 @@ RELEASES: Final[tuple[Release, ...]] = (
             "histogram": ("spec_correct_drafts_histogram",),
         },
         state_file="srt/managers/scheduler_components/internal_state.py",
-        gauges={
-            **_GAUGES,
-            "draft_tokens": "sglang:spec_num_draft_tokens",
-            "verify_steps": "sglang:spec_verify_calls_total",
-        },
+        gauges={**_GAUGES, "verifies": "sglang:spec_verify_calls_total"},
     ),
     Release(
         since=(0, 5, 12),

@@ -24,6 +24,14 @@ def test_a_line_weighs_as_many_as_it_has_requests() -> None:
     assert (found.running, found.queue) == (3, 2)
 
 
+def test_a_line_weighs_as_many_as_it_covers_steps() -> None:
+    """Two starts with other --decode-log-interval: 1 * 8.0 and 3 * 2.0 over 4."""
+    found = Measured.of([Sample(1.0, "a", decode(8.0), 1), Sample(2.0, "b", decode(2.0), 3)])
+    assert found.acceptance.accept_len is not None
+    assert found.acceptance.accept_len.mean == 3.5
+    assert found.steps == 4
+
+
 def test_ranks_that_repeat_a_batch_count_once_in_each_start() -> None:
     repeated = [decode(2.0, rank=rank) for rank in ("TP0", "TP1")] * 2
     assert measured(*repeated).acceptance.count == 2
@@ -77,7 +85,7 @@ def test_nothing_is_not_zero() -> None:
 def test_a_real_servers_log() -> None:
     lines = clean(LOG.read_bytes().decode()).split("\n")
     entries = [Entry(float(place), line, invocation="i") for place, line in enumerate(lines)]
-    found = Measured.of(samples_of(entries), interval=1, draft_tokens=8)
+    found = Measured.of(samples_of(entries, lambda start: 1), draft_tokens=8)
     assert found.acceptance.count == 65
     length = found.acceptance.accept_len
     assert length is not None

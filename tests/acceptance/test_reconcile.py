@@ -27,9 +27,9 @@ def test_all_answers_are_given() -> None:
         ("/server_info", 3.0),
         ("/metrics", 2.0),
     ]
-    assert asked.why.startswith("up to 1 apart: ")
-    assert "/metrics knows the last decode line's steps only" in asked.why
-    assert "DDTREE lines count every verify" in asked.why
+    assert asked.why.startswith("up to 1 apart (")
+    assert "/metrics: only what the last decode line covers" in asked.why
+    assert "DDTREE lines: every verify is counted" in asked.why
     assert "/server_info" not in asked.why  # it agrees
 
 
@@ -37,10 +37,16 @@ def test_those_that_agree_need_no_reason() -> None:
     assert ask(measured(decode(3.0)), endpoints(3.01, {GAUGE: 3.0}))["accept_length"].why == ""
 
 
+def test_a_reason_is_given_once() -> None:
+    asked = ask(measured(decode(3.0)), endpoints(metrics={"sglang:gen_throughput": 60.0}))
+    why = asked["gen_throughput"].why
+    assert why == "up to 50 apart (/server_info, /metrics: only what the last decode line covers)"
+
+
 def test_a_lifetime_is_not_a_span() -> None:
     found, told = measured(decode(3.0)), endpoints(2.0)
     why = ask(found, told, lifetime=False)["accept_length"].why
-    assert why.endswith("/server_info counts from the server's start, which is not this span")
+    assert why.endswith("/server_info: counted from the server's start, which is not this span)")
     assert "the journal may lack some" in ask(found, told)["accept_length"].why
 
 
@@ -50,11 +56,18 @@ def test_the_share_under_cuda_graph() -> None:
         f'{PASSES}{{mode="decode_none"}}': 10.0,
         f'{PASSES}{{mode="prefill_none"}}': 99.0,
     }
-    found = measured(decode(2.0), decode(2.0, graph=False), interval=20)
+    found = measured(decode(2.0), decode(2.0, graph=False))
     asked = ask(found, endpoints(metrics=passes))
     assert values(asked["cuda_graph"]) == [("decode lines", 0.5), ("/metrics", 0.75)]
-    assert values(asked["verify_steps"]) == [("decode lines", 40), ("/metrics", 40.0)]
-    assert asked["verify_steps"].why == ""
+    assert values(asked["verify_steps"]) == [("decode lines", 80), ("/metrics", 40.0)]
+    assert asked["verify_steps"].why.startswith("up to 40 apart")
+
+
+def test_verifies_by_every_count() -> None:
+    found = measured(decode(2.0, 3), decode(None, 2), tree(2.0, 118))
+    asked = ask(found, endpoints(metrics={"sglang:spec_verify_calls_total": 100.0}))["verifies"]
+    assert values(asked) == [("decode lines", 120), ("DDTREE lines", 118), ("/metrics", 100.0)]
+    assert asked.why == "up to 20 apart (/metrics: only of requests that have ended)"
 
 
 def test_data_parallel_ranks_answer_each() -> None:

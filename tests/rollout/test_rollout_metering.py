@@ -47,8 +47,6 @@ class Host:
         self.active = True
         self.info: dict[str, Any] | None = {
             "version": "0.5.12.post1",
-            "decode_log_interval": 40,
-            "speculative_num_draft_tokens": 8,
             "internal_states": [{"avg_spec_accept_length": 3.0}],
         }
 
@@ -57,9 +55,11 @@ class Host:
             Entry(at, message, invocation=self.invocation, cursor=f"c{len(self.entries)}")
         )
 
-    def start(self, invocation: str, at: float, *lengths: float) -> None:
+    def start(
+        self, invocation: str, at: float, *lengths: float, arguments: str = ARGUMENTS
+    ) -> None:
         self.invocation = invocation
-        for place, message in enumerate([ARGUMENTS, READY, *map(decode, lengths)]):
+        for place, message in enumerate([arguments, READY, *map(decode, lengths)]):
             self.say(at + place, message)
 
     def journal(
@@ -164,6 +164,16 @@ def test_since_a_generations_start(host: Host) -> None:
         look(host, Scope(generation=2))
 
 
+def test_each_start_has_its_own_arguments(host: Host) -> None:
+    """A restart with a tenth of the steps a line, and other drafts."""
+    host.start("three", 300.0, 8.0, arguments=ARGUMENTS.replace("40", "4").replace("=8", "=16"))
+    measured = look(host, Scope(generation=1)).data["measured"]
+    assert measured["steps"] == 3 * 40 + 4
+    assert mean(measured) == pytest.approx((40 * (6.0 + 4.0 + 4.0) + 4 * 8.0) / 124)
+    assert measured["draft_acceptance"] is None
+    assert look(host).data["measured"]["draft_acceptance"] == pytest.approx(7 / 15)
+
+
 def test_the_last_so_long(host: Host) -> None:
     host.now = 213.0
     assert look(host, Scope(last=0.5)).data["acceptance"]["count"] == 1
@@ -184,7 +194,7 @@ def test_a_dead_unit_fails(host: Host) -> None:
     report = look(host)
     assert (report.verdict, report.exit_code) == ("fail", 11)
     assert report.summary.startswith("serve.service is failed")
-    assert mean(report.data["measured"]) == 4.0  # its own arguments stand in for the endpoint's
+    assert mean(report.data["measured"]) == 4.0
 
 
 def test_a_crash_fails_while_the_unit_is_up(host: Host) -> None:

@@ -82,7 +82,7 @@ def reconcile(measured: Measured, endpoints: Endpoints, *, lifetime: bool) -> tu
     for (name, unit), answers in asked.items():
         figures = tuple(answers)
         if figures:
-            why = _why(name, figures, lifetime=lifetime)
+            why = _why(name, figures, measured, lifetime=lifetime)
             found.append(Question(name, unit, figures, why))
     return tuple(found)
 
@@ -180,7 +180,7 @@ def _decode_passes(metrics: Mapping[str, float]) -> dict[str, float]:
     return passes
 
 
-def _why(name: str, figures: Sequence[Figure], *, lifetime: bool) -> str:
+def _why(name: str, figures: Sequence[Figure], measured: Measured, *, lifetime: bool) -> str:
     """How far the answers are apart, and why those that differ from the first one may."""
     first = figures[0]
     scale = max(abs(figure.value) for figure in figures)
@@ -189,21 +189,24 @@ def _why(name: str, figures: Sequence[Figure], *, lifetime: bool) -> str:
         return ""
     reasons: dict[str, dict[str, None]] = {}
     for figure in apart:
-        reason = _reason(name, figure, lifetime=lifetime)
+        reason = _reason(name, figure, measured, lifetime=lifetime)
         reasons.setdefault(reason, {})[figure.source] = None
     furthest = max(abs(figure.value - first.value) for figure in apart)
     told = "; ".join(f"{', '.join(sources)}: {reason}" for reason, sources in reasons.items())
     return f"up to {furthest:.3g} apart ({told})"
 
 
-def _reason(name: str, other: Figure, *, lifetime: bool) -> str:
+def _reason(name: str, other: Figure, measured: Measured, *, lifetime: bool) -> str:
+    by_ddtree = other.source == "DDTREE lines"
+    counted_steps = measured.tree.steps if measured.tree else 0
     reasons = {
         "an idle scheduler reports seldom, and prints no decode line": name.startswith("requests_"),
         "only what the last decode line covers": other.over == _LAST,
         "a data-parallel rank has batches of its own": bool(other.rank),
-        "every verify is counted, a decode line's requests are those at its end": (
-            other.source == "DDTREE lines"
+        f"they cover {counted_steps} of {measured.steps} steps": (
+            by_ddtree and counted_steps < (1 - _TOLERANCE) * measured.steps
         ),
+        "every verify is counted, a decode line's requests are those at its end": by_ddtree,
         "counted from the server's start, which is not this span": not lifetime,
         "also the steps that no line has yet": name == "verify_steps",
         "only of requests that have ended": name == "verifies",

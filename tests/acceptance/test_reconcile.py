@@ -19,7 +19,7 @@ def values(question: Question) -> list[tuple[str, float]]:
 
 
 def test_all_answers_are_given() -> None:
-    found = measured(decode(4.0), decode(2.0), tree(3.1, 40))
+    found = measured(decode(4.0), decode(2.0), tree(3.1, 80, 80))
     asked = ask(found, endpoints(3.0, {GAUGE: 2.0}))["accept_length"]
     assert values(asked) == [
         ("decode lines", 3.0),
@@ -35,6 +35,11 @@ def test_all_answers_are_given() -> None:
 
 def test_those_that_agree_need_no_reason() -> None:
     assert ask(measured(decode(3.0)), endpoints(3.01, {GAUGE: 3.0}))["accept_length"].why == ""
+
+
+def test_ddtree_lines_of_a_part_of_the_span() -> None:
+    why = ask(measured(decode(4.0), decode(2.0), tree(2.0, 40)), Endpoints())["accept_length"].why
+    assert why == "up to 1 apart (DDTREE lines: they cover 40 of 80 steps)"
 
 
 def test_a_reason_is_given_once() -> None:

@@ -34,6 +34,7 @@ _GREP = "Decode batch|DDTREE metrics"
 _LINES = 20_000
 # A crash is at the end of its start.
 _TAIL = 1000
+_LOG = 5000  # entries of the audit log, of which a deploy makes some ten
 # A journal entry is stamped by its sender and received a little later, seconds.
 _OVERLAP = 2.0
 _PROVED = {"confirmed", "found"}
@@ -127,9 +128,19 @@ class Meter:
     def _look_up(self) -> None:
         records: list[dict[str, Any]] = self._session.call("generations", damaged=True)
         self._records = {record["number"]: record for record in records}
+        log: list[dict[str, Any]] = self._session.call("audit_log", last=_LOG)
+        self._stays = placements(log, self._found(log))
+
+    def _found(self, log: list[dict[str, Any]]) -> int | None:
+        """What the first swap replaced, if the log goes back to it: the deploy after that."""
         found = min(self._records, default=None)
-        log: list[dict[str, Any]] = self._session.call("audit_log", last=1000)
-        self._stays = placements(log, found)
+        stays = placements(log)
+        if found is None or not stays:
+            return found
+        first = stays[0].number
+        staged = any(e.get("event") == "stage" and e.get("number") == first for e in log)
+        replaced = self._records.get(first, {}).get("predecessor")
+        return found if staged and replaced == found else None
 
     @property
     def stay(self) -> Placement | None:

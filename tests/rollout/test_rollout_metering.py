@@ -40,7 +40,14 @@ class Host:
         self.service = SERVICE
         self.entries: list[Entry] = []
         self.asked: list[dict[str, Any]] = []
-        self.log = [{"event": "swap", "number": 1, "time": 100.0}] if log is None else log
+        self.log = (
+            [
+                {"event": "stage", "number": 1, "time": 90.0},
+                {"event": "swap", "number": 1, "time": 100.0},
+            ]
+            if log is None
+            else log
+        )
         self.records = {0: "found", 1: "confirmed", 2: "rolled_back"}
         self.invocation = ""
         self.now = 1000.0
@@ -97,7 +104,12 @@ class Host:
             return self.log
         chosen = {"name": "ddtree", "version": "1.1.0"}
         return [
-            {"number": number, "status": status, "set": chosen if number else None}
+            {
+                "number": number,
+                "status": status,
+                "set": chosen if number else None,
+                "predecessor": number - 1 if number else None,
+            }
             for number, status in self.records.items()
         ]
 
@@ -211,6 +223,12 @@ def test_what_the_journal_has_lost_is_said(host: Host) -> None:
     report = look(host)
     assert report.data["previous"]["measured"] is None
     assert report.data["previous_note"] == "the journal has no start of generation 0 any more"
+
+
+def test_a_log_that_was_shortened_does_not_tell_what_was_before(host: Host) -> None:
+    host.log = host.log[1:]  # a swap whose deploy is not in it: a rollback, perhaps
+    report = look(host)
+    assert (report.generation, report.data["previous"]) == (1, None)
 
 
 def test_without_generations_there_is_none_before() -> None:

@@ -67,6 +67,8 @@ def release(request: pytest.FixtureRequest) -> Release:
     try:
         wheel_sources.wheel(found.read)
     except Refused as error:
+        if error.code == "wheel_hash":
+            raise
         pytest.skip(f"SGLang {found.read} cannot be had here: {error.message}")
     return found
 

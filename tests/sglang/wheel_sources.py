@@ -10,6 +10,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from opsctl.errors import Refused
 from opsctl.patchset._manifest import Target, WheelPin
 from opsctl.patchset.wheel import fetch_pin
 
@@ -35,17 +36,27 @@ PINS = {
 _PERCENT = re.compile(r"%(?:\.\d+)?[sdfr]")
 
 
-@functools.cache
 def wheel(version: str) -> Path:
-    """From the user's cache, else downloaded (6 to 39 MB).
+    """From the user's cache, else downloaded (6 to 39 MB); asked for once.
 
     Raises:
         Refused: no index has it, or none can be reached.
     """
+    found = _fetched(version)
+    if isinstance(found, Refused):
+        raise found
+    return found
+
+
+@functools.cache
+def _fetched(version: str) -> Path | Refused:
     filename, sha256 = PINS[version]
     pin = WheelPin(filename=filename, sha256=sha256)
     target = Target(distribution="sglang", version=version, package="sglang", wheels=(pin,))
-    return fetch_pin(target, pin)
+    try:
+        return fetch_pin(target, pin)
+    except Refused as error:
+        return error
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def sent(bench: Bench) -> Sent:
-    return send(requests=3, at_once=3, quiet=0.0)
+    return send(requests=3, at_once=3)
 
 
 def test_what_the_server_counted(bench: Bench) -> None:
-    check_metrics(bench, send(requests=6, at_once=3))
+    check_metrics(bench)
 
 
 def test_a_file_for_the_textfile_collector(bench: Bench, sent: Sent, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from traffic import TOLERANCE, answers, check_metrics, send
+from traffic import TOLERANCE, answers, check_metrics
 from workbench import UNIT, Bench
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -37,7 +37,7 @@ def test_code_and_unit_go_and_return_together(bench: Bench) -> None:
     assert bench.inside(f"systemctl show {UNIT} -p NeedDaemonReload --value").strip() == "no"
     assert bench.deploy("--with-unit").report["data"]["noop"] is True
 
-    metrics = check_metrics(bench, send(requests=6, at_once=3))
+    metrics = check_metrics(bench)
     counted, sampled = (answers(metrics)[source] for source in ("DDTREE lines", "decode lines"))
     assert counted == pytest.approx(sampled, rel=TOLERANCE)
 

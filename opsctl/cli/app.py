@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import host, lab, lock, patches, records, rollouts
+from opsctl.cli import host, lab, lock, metrics, patches, records, rollouts
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ def _globals(
 
 rollouts.register(app)
 host.register(app)
+metrics.register(app)
 records.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")

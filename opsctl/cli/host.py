@@ -1,4 +1,4 @@
-"""status, doctor, logs and metrics: what a host says, changing nothing."""
+"""status, doctor and logs: what a host says, changing nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
-    for function in (status, doctor, logs, metrics):
+    for function in (status, doctor, logs):
         app.command()(on_host(function))
 
 
@@ -112,16 +112,6 @@ def _entry(entry: Entry) -> dict[str, object]:
     }
 
 
-def metrics(command: Command, session: Any) -> Report:
-    """Acceptance, CUDA-graph share and throughput of the present start."""
-    from opsctl.rollout import observe
-
-    report = observe.metrics(session)
-    if not command.json:
-        _table(_metrics_rows(report.data))
-    return report
-
-
 def _table(rows: list[tuple[str, str]]) -> None:
     for name, value in rows:
         sys.stdout.write(f"{name:<16} {plain(value)}\n")
@@ -162,23 +152,3 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
             for record in data["generations"][-10:]
         ],
     ]
-
-
-def _metrics_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
-    found = data["acceptance"]
-    rows = [("decode lines", str(found["count"]))]
-    length = found["accept_len"]
-    if length:
-        rows.append(
-            (
-                "accept length",
-                " ".join(f"{name} {length[name]:.2f}" for name in ("mean", "p10", "p50", "p90")),
-            )
-        )
-    if found["cuda_graph_share"] is not None:
-        rows.append(("cuda graph", f"{found['cuda_graph_share']:.0%} of the lines"))
-    if found["gen_throughput"] is not None:
-        rows.append(("gen throughput", f"{found['gen_throughput']:.1f} token/s (median)"))
-    scraped = data["prometheus"]
-    gauges = {"sglang:num_running_reqs": "running now", "sglang:token_usage": "KV pool in use"}
-    return rows + [(what, f"{scraped[name]:g}") for name, what in gauges.items() if name in scraped]

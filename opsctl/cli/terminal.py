@@ -33,7 +33,7 @@ _LINE_EVERY = 15.0
 _UNREAD = (OSError, ValueError, SystemExit)
 
 
-def _console(stream: TextIO) -> Console:
+def console(stream: TextIO) -> Console:
     from rich.console import Console  # 65 ms of CPU, which --help need not pay
 
     # Messages are data: no colours by guess, and a ":key:" in one is not an emoji.
@@ -66,7 +66,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         # NO_COLOR is rich's own to honour.
-        self._console = _console(stream)
+        self._console = console(stream)
         self._quiet = quiet
         self._bar: Progress | None = None
         self._task: Any = None
@@ -152,13 +152,13 @@ def duration(seconds: float) -> str:
 
 def show(report: Report, stdout: TextIO, stderr: TextIO) -> None:
     """The verdict on stdout; what is wrong, and what to do, on stderr."""
-    out = _console(stdout)
+    out = console(stdout)
     if report.verdict in {"refused", "error"}:
         complain(report.summary, report.reasons[0].remedy if report.reasons else "", stderr)
         return
     color = _VERDICT[report.verdict]
     out.print(f"[{color}]{report.verdict}[/]  {_escape(report.summary)}")
-    err = _console(stderr)
+    err = console(stderr)
     for reason in report.reasons:
         if reason.message not in report.summary:
             err.print(f"[{color}]{reason.code}[/]: {_escape(reason.message)}")
@@ -168,7 +168,7 @@ def show(report: Report, stdout: TextIO, stderr: TextIO) -> None:
 
 def complain(message: str, remedy: str, stderr: TextIO) -> None:
     """One clear message with its cause, and the remedy."""
-    err = _console(stderr)
+    err = console(stderr)
     err.print(f"[red]error[/]: {_escape(message)}")
     if remedy:
         err.print(f"  remedy: {_escape(remedy)}")

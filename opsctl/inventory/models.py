@@ -20,23 +20,23 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h)?")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
-# Seconds. Nothing here takes a day: a longer bound is a slip of the pen that would never end.
+_DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Seconds. Nothing that waits takes a day: a longer bound is a slip of the pen, and never ends.
 _LONGEST = 24 * 3600.0
 
 
-def parse_duration(value: object) -> float:
-    """`90`, `"90s"`, `"15m"`, `"1.5h"` or `"250ms"` in seconds.
+def parse_duration(value: object, *, longest: float = _LONGEST) -> float:
+    """`90`, `"90s"`, `"15m"`, `"1.5h"`, `"1d"` or `"250ms"` in seconds.
 
     Raises:
-        ValueError: it is not such a duration, not above zero, or above 24 h.
+        ValueError: it is not such a duration, not above zero, or above `longest` seconds.
     """
     if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("expected a duration such as 90s or 15m")
     if isinstance(value, int | float):
         # An integer may be beyond what a float holds.
-        seconds = float(min(value, _LONGEST + 1))
+        seconds = float(min(value, longest + 1))
     else:
         match = _DURATION.fullmatch(str(value).strip())
         if match is None:
@@ -44,8 +44,8 @@ def parse_duration(value: object) -> float:
         seconds = float(match["number"]) * _UNIT_SECONDS[match["unit"]]
     if seconds <= 0:
         raise ValueError("a duration must be above zero")
-    if seconds > _LONGEST:
-        raise ValueError("a duration must be 24 h at most")
+    if seconds > longest:
+        raise ValueError(f"a duration must be {longest / 3600:.0f} h at most")
     return seconds
 
 

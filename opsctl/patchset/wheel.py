@@ -51,8 +51,14 @@ def fetch(
     Raises:
         Refused: no pip was found, the download failed, or what came has another hash.
     """
+    return fetch_pin(patchset.target, pin or patchset.target.wheels[0], cache, emit)
+
+
+def fetch_pin(
+    target: Target, pin: WheelPin, cache: Path | None = None, emit: Emit = ignore
+) -> Path:
+    """As `fetch`, of one wheel of a release that need not have a patch set."""
     cache = cache or default_cache()
-    pin = pin or patchset.target.wheels[0]
     path = cache / pin.filename
     if path.is_file() and file_sha256(path) == pin.sha256:
         emit(Event(_STEP, "ok", f"{pin.filename} is in the cache", {"path": str(path)}))
@@ -61,7 +67,7 @@ def fetch(
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".download-") as folder:
-            _download(patchset.target, pin, Path(folder))
+            _download(target, pin, Path(folder))
             got = Path(folder) / pin.filename
             _verify(got, pin)
             got.replace(path)

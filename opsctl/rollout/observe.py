@@ -1,4 +1,4 @@
-"""The commands that change nothing: status, wait, smoke, doctor and metrics."""
+"""The commands that change nothing: status, wait, smoke and doctor; metrics is in `metering`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from opsctl.report import Reason, Report, Verdict
 from opsctl.rollout import doctor as doctor_checks
 from opsctl.rollout import guard_text
 from opsctl.rollout.plan import changed_files, find_patchset
-from opsctl.rollout.prove import acceptance_since, emit_notes, prove, summary
+from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Options
 from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
 from opsctl.rollout.session import Session
-from opsctl.sglang import ServerError
 from opsctl.units.properties import Unit
 
 EXITS: dict[str, int] = {
@@ -267,43 +266,6 @@ def _doctor_exit(*, failed: bool, unreachable: bool) -> int:
     if unreachable:
         return errors.EXIT_UNREACHABLE
     return errors.EXIT_REFUSED if failed else errors.EXIT_OK
-
-
-def metrics(session: Session) -> Report:
-    """Acceptance of the present start, from its decode lines and its endpoints."""
-    unit = session.unit()
-    entries = session.journal(unit.invocation_id) if unit.invocation_id else []
-    acceptance = acceptance_since(entries)
-    found = diagnose(entries)
-    scraped: dict[str, float] = {}
-    if unit.active:
-        with session.client() as client:
-            try:
-                scraped = client.metrics()
-            except ServerError as error:
-                session.emit(Event("metrics", "warn", error.message))
-    length = acceptance.accept_len
-    text = "no decode line since this start"
-    if length is not None:
-        text = f"accept len {length.mean:.2f} (p50 {length.p50:.2f}) over {acceptance.count} lines"
-    if found.crash:
-        text = f"this start crashed: {found.kind}; {text}"
-    elif not unit.active:
-        text = f"{unit.name} is {unit.state}; {text}"
-    report = plain_report(
-        session,
-        "metrics",
-        text,
-        data={
-            "invocation": unit.invocation_id,
-            "acceptance": acceptance.to_json(),
-            "prometheus": scraped,
-            "incident": found.to_json() if found.incident else None,
-        },
-    )
-    if unit.active and not found.crash:
-        return report
-    return report.model_copy(update={"verdict": "fail", "exit_code": errors.EXIT_NOT_RESTORED})
 
 
 def plain_report(

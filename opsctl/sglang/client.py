@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Self
 import httpx
 
 from opsctl.sglang.metrics import parse_metrics
+from opsctl.sglang.releases import names
 from opsctl.sglang.spec import SpecCounters
 
 Cause = Literal["refused", "timeout", "reset", "status", "malformed", "failed"]
@@ -19,6 +20,10 @@ Cause = Literal["refused", "timeout", "reset", "status", "malformed", "failed"]
 # internal_states, scheduler.py:3532): never let them out.
 _SECRETS: Final = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password"})
 _BODY_LIMIT: Final = 300
+
+# One name each in every release that was read; /server_info has an older one.
+(_MODELS,), (_CHAT,) = names("endpoints", "models"), names("endpoints", "chat")
+(_GENERATE,), (_METRICS,) = names("endpoints", "generate"), names("endpoints", "metrics")
 
 
 class ServerError(Exception):
@@ -101,18 +106,19 @@ class SglangClient:
 
     def models(self) -> tuple[str, ...]:
         """The served names. An answer says that the port listens, not that it is ready."""
-        listing = self._json("GET", "/v1/models").get("data")
+        listing = self._json("GET", _MODELS).get("data")
         entries = listing if isinstance(listing, list) else []
         return tuple(str(entry["id"]) for entry in entries if isinstance(entry, dict))
 
     def server_info(self) -> dict[str, Any]:
         """Server arguments, version and `internal_states`, without their secrets."""
+        path, *older = names("endpoints", "server_info")
         try:
-            info = self._json("GET", "/server_info")
+            info = self._json("GET", path)
         except ServerError as error:
-            if error.status != httpx.codes.NOT_FOUND:
+            if error.status != httpx.codes.NOT_FOUND or not older:
                 raise
-            info = self._json("GET", "/get_server_info")  # its name up to 0.5.5 or so
+            info = self._json("GET", older[0])
         kept: dict[str, Any] = _without_secrets(info)
         if isinstance(kept.get("version"), str):
             self.version = kept["version"]
@@ -125,7 +131,7 @@ class SglangClient:
         began = time.monotonic()
         answer = self._json(
             "POST",
-            "/v1/chat/completions",
+            _CHAT,
             timeout=timeout,
             body={
                 "model": model,
@@ -148,14 +154,14 @@ class SglangClient:
                 latency_s=latency,
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise self._malformed("/v1/chat/completions", answer, error) from None
+            raise self._malformed(_CHAT, answer, error) from None
 
     def generate(self, prompt: str, max_new_tokens: int, timeout: float) -> GenerateAnswer:
         """One greedy native generation, whose own counters prove the verify path."""
         began = time.monotonic()
         answer = self._json(
             "POST",
-            "/generate",
+            _GENERATE,
             timeout=timeout,
             body={
                 "text": prompt,
@@ -177,11 +183,15 @@ class SglangClient:
                 output_ids=tuple(answer.get("output_ids") or ()),
             )
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise self._malformed("/generate", answer, error) from None
+            raise self._malformed(_GENERATE, answer, error) from None
 
     def metrics(self) -> dict[str, float]:
         """The `sglang:*` gauges and counters (needs `--enable-metrics`); see `parse_metrics`."""
-        return parse_metrics(self._request("GET", "/metrics").text)
+        text = self._request("GET", _METRICS).text
+        try:
+            return parse_metrics(text)
+        except ValueError as error:
+            raise self._malformed(_METRICS, text, error) from None
 
     def _json(
         self,

@@ -1,8 +1,8 @@
-"""The log lines of SGLang, as a table: pattern, builder, and where the line is printed.
+"""The log lines of SGLang: how the texts of `releases` are recognised and read.
 
-Sources name file:line in the wheel of 0.5.12.post1 unless they name a version. Fields of
-the batch lines are read by key: their order, separators and neighbours differ from version
-to version (0.4.4 to 0.5.23 are covered by the test data).
+A line is known by its head, the first sentence of its text; its values are read by key, since
+their order, separators and neighbours differ from version to version (0.4.4 to 0.5.23 are
+covered by the test data), and a line can be cut short.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from opsctl.sglang import lines as ln
+from opsctl.sglang.releases import RELEASES, lines_of
 
 # "[2026-01-31 10:20:30 DP0 TP1] ", "[2026-01-31 10:20:30] ", "[TP0] ", and 0.4's "[gpu_id=0] ".
 PREFIX: Final = re.compile(
@@ -26,11 +27,6 @@ PREFIX: Final = re.compile(
 _AFTER_BAR: Final = re.compile(r"(?<=it/s\]|s/it\])(?=\[\d{4}-\d\d-\d\d )")
 
 _SECRET: Final = re.compile(r"key|token$|password|secret", re.IGNORECASE)
-_SHARDS: Final = (
-    r"(?:Loading (?:safetensors|pt|np_cache) checkpoint shards"
-    r"|Multi-thread loading(?: pt checkpoint)? shards)"
-)
-
 Build = Callable[[re.Match[str], str], ln.LogLine | None]
 
 
@@ -38,84 +34,155 @@ Build = Callable[[re.Match[str], str], ln.LogLine | None]
 class Rule:
     """`needle` is a plain substring of every match, which rejects most lines cheaply."""
 
+    kind: str
     needle: str
     pattern: re.Pattern[str]
     build: Build
-    source: str
 
 
-def batch_fields(text: str) -> dict[str, str]:
-    """`#running-req: 3, token usage: 0.10` by key, without the `#`."""
-    pairs = (part.partition(": ") for part in text.split(","))
-    return {key.strip().lstrip("#"): value.strip() for key, colon, value in pairs if colon}
+# A placeholder with what stands before it: `#token: {tokens}`, `elapsed={elapsed}`.
+_KEYED: Final = re.compile(
+    r"(?:^|(?<=[, .(}]))(?P<key>#?[A-Za-z][^#,={}.]*?(?:: |=))\{(?P<name>\w+)\}"
+)
+_PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
+_SENTENCE: Final = re.compile(r"(?<=\.)(?= |$)|(?= \()")
 
 
-def _integer(fields: dict[str, str], *keys: str) -> int | None:
-    number = _number(fields, *keys)
+def _keys(kind: str) -> dict[str, str]:
+    """What stands before each value of a kind of line, and the value's name."""
+    return {
+        match["key"]: match["name"]
+        for line in lines_of(kind)
+        for part in line
+        for match in _KEYED.finditer(part.text)
+    }
+
+
+def _head(kind: str) -> str:
+    """A pattern for the first sentence of each form, up to a parenthesis; without one, for what
+    comes before its values."""
+    heads: dict[str, None] = {}
+    for line in lines_of(kind):
+        text = line[0].text
+        if end := _SENTENCE.search(text):
+            text = text[: end.start()]
+        elif values := _PLACEHOLDER.search(text):
+            text = text[: values.start()]
+        heads[_pattern_of(text)] = None
+    return f"(?:{'|'.join(heads)})"
+
+
+def _pattern_of(text: str) -> str:
+    literal, *rest = _PLACEHOLDER.split(text)  # literal, name, literal, name, ...
+    pattern = re.escape(literal)
+    for name, literal in zip(rest[::2], rest[1::2], strict=True):
+        pattern += r"\w+ graph" if name == "graph_label" else r"[\w -]*?"
+        pattern += re.escape(literal)
+    return pattern
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text.rstrip("%"))
+    except ValueError:
+        return None
+
+
+def _integer(text: str | None) -> int | None:
+    number = _number(text)
     return None if number is None else int(number)
 
 
-def _number(fields: dict[str, str], *keys: str) -> float | None:
-    for key in keys:
-        try:
-            return float(fields[key].rstrip("%"))
-        except (KeyError, ValueError):
-            continue
-    return None
+def _truth(text: str | None) -> bool | None:
+    return {"True": True, "False": False}.get(text or "")
 
 
-def _graph(fields: dict[str, str]) -> bool | None:
-    """`cuda graph`, or what the device calls it: cpu graph, npu graph, musa graph."""
-    for key, value in fields.items():
-        if key.endswith(" graph") and value in {"True", "False"}:
-            return value == "True"
-    return None
+def _batch(kind: str) -> Callable[[str], dict[str, str]]:
+    """A reader of `#running-req: 3, token usage: 0.10`, by the names of the values."""
+    fields = {key.removesuffix(": "): name for key, name in _keys(kind).items()}
+    fields |= {label: "cuda_graph" for release in RELEASES for label in release.graph_labels}
+
+    def read(text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in text.split(","):
+            key, colon, value = part.partition(": ")
+            if colon and (name := fields.get(key.strip())) is not None:
+                found.setdefault(name, value.strip())
+        return found
+
+    return read
 
 
-def _decode(match: re.Match[str], rank: str) -> ln.DecodeBatch:
-    fields = batch_fields(match["fields"])
-    return ln.DecodeBatch(
-        rank=rank,
-        running=_integer(fields, "running-req") or 0,
-        tokens=_integer(fields, "token", "full token"),
-        usage=_number(fields, "token usage", "full token usage"),
-        accept_len=_number(fields, "accept len"),
-        accept_rate=_number(fields, "accept rate"),
-        cuda_graph=_graph(fields),
-        gen_throughput=_number(fields, "gen throughput (token/s)"),
-        queue=_integer(fields, "queue-req"),
-    )
+def _decode() -> Build:
+    read = _batch("decode")
 
-
-def _prefill(match: re.Match[str], rank: str) -> ln.PrefillBatch:
-    fields = batch_fields(match["fields"])
-    return ln.PrefillBatch(
-        rank=rank,
-        new_seqs=_integer(fields, "new-seq"),
-        new_tokens=_integer(fields, "new-token"),
-        cached_tokens=_integer(fields, "cached-token"),
-        usage=_number(fields, "token usage", "full token usage"),
-        running=_integer(fields, "running-req"),
-        queue=_integer(fields, "queue-req"),
-    )
-
-
-def _optional(match: re.Match[str], name: str) -> float | None:
-    text = match.groupdict().get(name)
-    return None if text is None else float(text)
-
-
-def _capture(state: Literal["begin", "end"]) -> Build:
-    def build(match: re.Match[str], rank: str) -> ln.GraphCapture:
-        width = _optional(match, "width")
-        return ln.GraphCapture(
+    def build(match: re.Match[str], rank: str) -> ln.DecodeBatch:
+        fields = read(match["fields"])
+        return ln.DecodeBatch(
             rank=rank,
-            state=state,
-            elapsed_s=_optional(match, "elapsed"),
-            tokens_per_request=None if width is None else int(width),
+            running=_integer(fields.get("running")) or 0,
+            tokens=_integer(fields.get("tokens")),
+            usage=_number(fields.get("usage")),
+            accept_len=_number(fields.get("accept_len")),
+            accept_rate=_number(fields.get("accept_rate")),
+            cuda_graph=_truth(fields.get("cuda_graph")),
+            gen_throughput=_number(fields.get("gen_throughput")),
+            queue=_integer(fields.get("queue")),
         )
 
     return build
+
+
+def _prefill() -> Build:
+    read = _batch("prefill")
+
+    def build(match: re.Match[str], rank: str) -> ln.PrefillBatch:
+        fields = read(match["fields"])
+        return ln.PrefillBatch(
+            rank=rank,
+            new_seqs=_integer(fields.get("new_seqs")),
+            new_tokens=_integer(fields.get("new_tokens")),
+            cached_tokens=_integer(fields.get("cached_tokens")),
+            usage=_number(fields.get("usage")),
+            running=_integer(fields.get("running")),
+            queue=_integer(fields.get("queue")),
+        )
+
+    return build
+
+
+def _keyed(kind: str, make: Callable[[dict[str, str], str], ln.LogLine | None]) -> Build:
+    """Values by what stands before them, wherever in the line."""
+    patterns = [
+        (name, re.compile(r"(?<![\w_])" + re.escape(key) + r"([^\s,]+)"))
+        for key, name in _keys(kind).items()
+    ]
+
+    def build(match: re.Match[str], rank: str) -> ln.LogLine | None:
+        values: dict[str, str] = {}
+        for name, pattern in patterns:
+            if found := pattern.search(match.string):
+                values.setdefault(name, found[1])
+        return make(values, rank)
+
+    return build
+
+
+def _capture(state: Literal["begin", "end"]) -> Build:
+    return _keyed(
+        f"graph_{state}",
+        lambda values, rank: ln.GraphCapture(
+            rank=rank,
+            state=state,
+            elapsed_s=_number(values.get("elapsed")),
+            tokens_per_request=_integer(values.get("width")),
+        ),
+    )
+
+
+def _kv_cache(values: dict[str, str], rank: str) -> ln.KvCacheAllocated | None:
+    tokens = _integer(values.get("tokens"))
+    return None if tokens is None else ln.KvCacheAllocated(rank=rank, tokens=tokens)
 
 
 def _last(kind: type[ln.WeightShards] | type[ln.CapturingBatches]) -> Build:
@@ -158,121 +225,65 @@ def _plain(kind: type[ln.LogLine]) -> Build:
     return lambda match, rank: kind(rank=rank)
 
 
-def _rule(needle: str, pattern: str, build: Build, source: str) -> Rule:
-    return Rule(needle, re.compile(pattern), build, source)
+def _rule(kind: str, needle: str, build: Build, *, tail: str = "") -> Rule:
+    return Rule(kind, needle, re.compile(_head(kind) + tail), build)
 
+
+_BATCH: Final = r"[.,]?(?: \[\d+\])?[.,]? (?P<fields>.*)"
+# tqdm's own format, and SGLang's BAR_FORMAT (srt/utils/common.py), after a bar's text.
+_TQDM: Final = r"[^|\n]*?: +\d+%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+)"
+_BAR: Final = r": +\d+% Completed \| (?P<done>\d+)/(?P<total>\d+)"
 
 # Tried in order at the start of a line, after its prefix.
 RULES: Final[tuple[Rule, ...]] = (
+    _rule("decode", "Decode batch", _decode(), tail=_BATCH),
+    _rule("prefill", "Prefill batch", _prefill(), tail=_BATCH),
+    _rule("shards", " shards: ", _last(ln.WeightShards), tail=_BAR),
+    _rule("capturing", "Capturing batches", _last(ln.CapturingBatches), tail=_TQDM),
+    _rule("distributed_begin", "Init torch distributed begin", _plain(ln.DistributedBegin)),
     _rule(
-        "Decode batch",
-        r"Decode batch[.,]?(?: \[\d+\])?[.,]? (?P<fields>.*)",
-        _decode,
-        "srt/observability/scheduler_metrics_mixin.py:675",
-    ),
-    _rule(
-        "Prefill batch",
-        r"Prefill batch[.,]?(?: \[\d+\])?[.,]? (?P<fields>.*)",
-        _prefill,
-        "srt/observability/scheduler_metrics_mixin.py:512",
-    ),
-    _rule(
-        " shards: ",
-        _SHARDS + r": +\d+% Completed \| (?P<done>\d+)/(?P<total>\d+)",
-        _last(ln.WeightShards),
-        "srt/model_loader/weight_utils.py:753,917,1018,1077,1127,1155",
-    ),
-    _rule(
-        "Capturing batches",
-        r"Capturing batches[^|\n]*?: +\d+%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+)",
-        _last(ln.CapturingBatches),
-        "srt/model_executor/cuda_graph_runner.py:892, cpu_graph_runner.py:620",
-    ),
-    _rule(
-        "Init torch distributed begin",
-        r"Init torch distributed begin\.",
-        _plain(ln.DistributedBegin),
-        "srt/model_executor/model_runner.py:1188",
-    ),
-    _rule(
+        "distributed_end",
         "Init torch distributed ends",
-        r"Init torch distributed ends\.(?:.*?elapsed=(?P<elapsed>[\d.]+) s)?",
-        lambda match, rank: ln.DistributedEnd(rank=rank, elapsed_s=_optional(match, "elapsed")),
-        "srt/model_executor/model_runner.py:1321",
-    ),
-    _rule(
-        "Load weight begin",
-        r"Load weight begin\.",
-        _plain(ln.LoadWeightBegin),
-        "srt/model_executor/model_runner.py:1375",
-    ),
-    _rule(
-        "Load weight end",
-        r"Load weight end\.(?: elapsed=(?P<elapsed>[\d.]+) s,)?(?: type=(?P<type>\w+))?",
-        lambda match, rank: ln.LoadWeightEnd(
-            rank=rank, elapsed_s=_optional(match, "elapsed"), model_type=match["type"] or ""
+        _keyed(
+            "distributed_end",
+            lambda values, rank: ln.DistributedEnd(
+                rank=rank, elapsed_s=_number(values.get("elapsed"))
+            ),
         ),
-        "srt/model_executor/model_runner.py:1554",
     ),
+    _rule("weights_begin", "Load weight begin", _plain(ln.LoadWeightBegin)),
     _rule(
-        "Cache is allocated",
-        r"KV Cache is allocated\..*?#tokens: (?P<tokens>\d+)",
-        lambda match, rank: ln.KvCacheAllocated(rank=rank, tokens=int(match["tokens"])),
-        "srt/mem_cache/memory_pool.py:744,750",
+        "weights_end",
+        "Load weight end",
+        _keyed(
+            "weights_end",
+            lambda values, rank: ln.LoadWeightEnd(
+                rank=rank,
+                elapsed_s=_number(values.get("elapsed")),
+                model_type=values.get("type", ""),
+            ),
+        ),
     ),
-    _rule(
-        "Memory pool end",
-        r"Memory pool end\.",
-        _plain(ln.MemoryPoolEnd),
-        "srt/model_executor/model_runner_kv_cache_mixin.py:909",
-    ),
-    _rule(
-        "graph begin",
-        r"Capture [\w ]*?graph begin\.(?:.*?num_tokens_per_req=(?P<width>\d+))?",
-        _capture("begin"),
-        "srt/model_executor/model_runner.py:2952; 0.5.23 cuda_graph_setup.py:759",
-    ),
-    _rule(
-        "graph end",
-        r"Capture [\w ]*?graph end\.(?:.*?(?:Time elapsed: |elapsed=)(?P<elapsed>[\d.]+))?",
-        _capture("end"),
-        "srt/model_executor/model_runner.py:2970; 0.5.23 cuda_graph_setup.py:788",
-    ),
-    _rule(
-        "DFLASH draft runner ready",
-        r"DFLASH draft runner ready\.",
-        _plain(ln.DraftRunnerReady),
-        "srt/speculative/dflash_worker.py:197",
-    ),
-    _rule(
-        "DFLASH verify completed",
-        r"DFLASH verify completed\.",
-        _plain(ln.VerifyCompleted),
-        "srt/speculative/dflash_worker.py:1245",
-    ),
-    _rule(
+    _rule("kv_cache", "Cache is allocated", _keyed("kv_cache", _kv_cache)),
+    _rule("memory_pool_end", "Memory pool end", _plain(ln.MemoryPoolEnd)),
+    _rule("graph_begin", "graph begin", _capture("begin")),
+    _rule("graph_end", "graph end", _capture("end")),
+    _rule("draft_ready", "DFLASH draft runner ready", _plain(ln.DraftRunnerReady)),
+    _rule("verify_completed", "DFLASH verify completed", _plain(ln.VerifyCompleted)),
+    _rule("ready", "fired up and ready to roll", _plain(ln.ServerReady), tail=r"\s*$"),
+    _rule("server_args", "server_args=", _server_args, tail=r"(?P<call>ServerArgs\(.*\))\s*$"),
+    # Not of SGLang: uvicorn's own line, and that of the ddtree patch set.
+    Rule(
+        "uvicorn",
         "Uvicorn running on",
-        r"(?:INFO: +)?Uvicorn running on ",
+        re.compile(r"(?:INFO: +)?Uvicorn running on "),
         _plain(ln.UvicornRunning),
-        "uvicorn/server.py",
     ),
-    _rule(
-        "fired up and ready to roll",
-        r"The server is fired up and ready to roll!\s*$",
-        _plain(ln.ServerReady),
-        "srt/entrypoints/http_server.py:2033",
-    ),
-    _rule(
-        "server_args=",
-        r"server_args=(?P<call>ServerArgs\(.*\))\s*$",
-        _server_args,
-        "srt/entrypoints/engine.py:220,773",
-    ),
-    _rule(
+    Rule(
+        "ddtree",
         "DDTREE metrics",
-        r".{0,80}?DDTREE metrics\b(?P<fields>.*)",
+        re.compile(r".{0,80}?DDTREE metrics\b(?P<fields>.*)"),
         _ddtree,
-        "the ddtree patch set",
     ),
 )
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
 
-# The same counters, newest name first. 0.5.11: tokenizer_manager.py:2102; 0.5.12.post1:
-# tokenizer_manager.py:2129, which keeps 0.5.11's names beside its own; 0.5.23: :3164.
-_CORRECT: Final = ("spec_num_correct_drafts", "spec_accepted_drafts")
-_PROPOSED: Final = ("spec_num_proposed_drafts", "spec_proposed_drafts")
-_HISTOGRAM: Final = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+from opsctl.sglang.releases import names, release_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +30,17 @@ class SpecCounters:
         `version` settles `accept_rate` only: before 0.5.11 it divided the accepted *length*
         by the draft width, so it is recomputed where the counts allow and dropped otherwise.
         """
-        steps = _count(meta, ("spec_verify_ct",))
-        accepted, drafted = _count(meta, _CORRECT), _count(meta, _PROPOSED)
-        length = _real(meta, "spec_accept_length")
-        completion = _count(meta, ("completion_tokens",))
+        steps, completion = _count(meta, "verify_steps"), _real(meta, "completion_tokens")
+        accepted, drafted = _count(meta, "accepted"), _count(meta, "drafted")
+        length = _first(meta, "accept_len")
         if length is None and steps and completion is not None:
             length = completion / steps
-        rate = _real(meta, "spec_accept_rate")
+        rate, release = _first(meta, "accept_rate"), release_of(version)
         if accepted is not None and drafted:
             rate = accepted / drafted
-        elif version is not None and _before_0_5_11(version):
+        elif release is not None and release.accept_rate == "length":
             rate = None
-        raw = next((meta[name] for name in _HISTOGRAM if meta.get(name)), ())
+        raw = next((meta[name] for name in names("meta_info", "histogram") if meta.get(name)), ())
         return cls(
             verify_steps=steps,
             accept_len=length,
@@ -67,18 +61,16 @@ class SpecCounters:
         return asdict(self)
 
 
-def _before_0_5_11(version: str) -> bool:
-    numbers = [int(part) for part in version.split(".")[:3] if part.isdecimal()]
-    return numbers < [0, 5, 11]
-
-
 def _real(meta: Mapping[str, object], name: str) -> float | None:
     value = meta.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _count(meta: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if (value := _real(meta, name)) is not None:
-            return int(value)
-    return None
+def _first(meta: Mapping[str, object], what: str) -> float | None:
+    values = (_real(meta, name) for name in names("meta_info", what))
+    return next((value for value in values if value is not None), None)
+
+
+def _count(meta: Mapping[str, object], what: str) -> int | None:
+    value = _first(meta, what)
+    return None if value is None else int(value)

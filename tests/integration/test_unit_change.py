@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from traffic import TOLERANCE, answers, check_metrics
 from workbench import UNIT, Bench
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -36,8 +37,13 @@ def test_code_and_unit_go_and_return_together(bench: Bench) -> None:
     assert bench.inside(f"systemctl show {UNIT} -p NeedDaemonReload --value").strip() == "no"
     assert bench.deploy("--with-unit").report["data"]["noop"] is True
 
+    metrics = check_metrics(bench)
+    counted, sampled = (answers(metrics)[source] for source in ("DDTREE lines", "decode lines"))
+    assert counted == pytest.approx(sampled, rel=TOLERANCE)
+
     back = bench.opsctl("rollback", "--yes")
     assert back.exit_code == 0, back.said
+    assert back.report["generation"] == metrics["previous"]["generation"]
     assert bench.inside(f"cat {FRAGMENT}") == unit
     assert bench.inside(f"ls {FRAGMENT}.d").split() == ["10-lab-cpu.conf"]
     assert bench.files()["files"] == before["files"]

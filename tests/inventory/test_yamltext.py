@@ -41,7 +41,7 @@ def test_it_is_refused_at_once_and_everywhere(tmp_path: Path, text: str) -> None
     (tmp_path / "patchset.yaml").write_text(text)
     with pytest.raises(PatchError):
         load_patchset(tmp_path)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120, "unbounded, it would take hours"
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

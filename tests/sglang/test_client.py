@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from opsctl.sglang import ServerError, SglangClient, parse_metrics
+from opsctl.sglang.metrics import by_rank
 
 DATA = Path(__file__).parent / "data"
 KEY = "sk-very-secret"
@@ -74,8 +75,26 @@ def test_metrics() -> None:
     assert values["sglang:spec_accept_length"] == 5.0
     assert values['sglang:cuda_graph_passes_total{mode="decode_none"}'] == 95.0
     assert not any("bucket" in name or "tp_rank" in name for name in values)
-    odd = 'sglang:x{tp_rank="0"} 1\nsglang:x{tp_rank="1"} 2\nsglang:y oops\n# HELP\nother 3\n'
-    assert parse_metrics(odd) == {"sglang:x": 1.0}
+    ranks = (
+        'sglang:x{tp_rank="0",dp_rank="0"} 1\nsglang:x{tp_rank="1",dp_rank="0"} 1\n'
+        'sglang:x{tp_rank="0",dp_rank="1"} 2\nsglang:y{path="/v1/{model}",mode="a"} 4\nother 3\n'
+    )
+    found = parse_metrics(ranks)
+    assert found == {
+        'sglang:x{dp_rank="0"}': 1.0,
+        'sglang:x{dp_rank="1"}': 2.0,
+        'sglang:y{mode="a",path="/v1/{model}"}': 4.0,
+    }
+    assert by_rank(found, "sglang:x") == {"DP0": 1.0, "DP1": 2.0}
+    assert by_rank(values, "sglang:spec_accept_length") == {"": 5.0}
+    assert by_rank(values, "sglang:none") == {}
+
+
+def test_metrics_that_are_none() -> None:
+    with client_of(lambda request: httpx.Response(200, text="sglang:y oops\n")) as client:
+        with pytest.raises(ServerError) as caught:
+            client.metrics()
+        assert caught.value.cause == "malformed"
 
 
 @pytest.mark.parametrize(

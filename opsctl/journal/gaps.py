@@ -1,0 +1,82 @@
+"""What a journal does not hold, as far as it shows: lines lost, cut, hidden or out of time.
+
+Sequence numbers (`__SEQNUM`, and `i=` in `__CURSOR`) are not judged: journald numbers the
+entries of all units together, so those of one unit have holes in any sound journal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from opsctl.journal.entry import TOO_LONG, Entry
+
+GapKind = Literal["suppressed", "rotated", "hidden", "cut", "midway", "clock", "no_text"]
+
+# What a line that tells of a gap contains, whatever else is searched for.
+NEEDLES: Final = ("Suppressed ", "Journal has been rotated", "Vacuuming done", " blob data]")
+# systemd 252, src/journal/journald-rate-limit.c and journald-server.c; src/shared/logs-show.c.
+_SUPPRESSED: Final = re.compile(r"Suppressed (\d+) messages")
+_ROTATED: Final = re.compile(r"Journal has been rotated|Vacuuming done, freed ")
+_BLOB: Final = re.compile(r"\[[\d.]+[KMGT]?B? blob data\]")
+# Seconds that the clock may be set by before the silence around it means nothing: chrony and
+# systemd-timesyncd slew smaller errors than that away.
+_JUMP: Final = 2.0
+
+_REMEDIES: Final[dict[GapKind, str]] = {
+    "suppressed": "set LogRateLimitIntervalSec=0 in the unit, so that the next crash is whole",
+    "rotated": "raise SystemMaxUse= in journald.conf, so that a start is kept whole",
+    "hidden": "read it with journalctl --all --output=json",
+    "cut": "make the export again, and let it end",
+    "midway": "export the whole start: _SYSTEMD_INVOCATION_ID=ID + INVOCATION_ID=ID",
+    "clock": "judge the silence around it by __MONOTONIC_TIMESTAMP",
+    "no_text": "export it with journalctl --all --output=json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that the journal lacks. `line` is that of the input, from 0; `count` in lines."""
+
+    kind: GapKind
+    line: int
+    text: str
+    count: int | None = None
+
+    @property
+    def remedy(self) -> str:
+        return _REMEDIES[self.kind]
+
+
+def told_by(line: int, entry: Entry) -> Iterator[Gap]:
+    """The gaps that the entry itself tells of."""
+    message = entry.message
+    if (found := _SUPPRESSED.search(message)) is not None:
+        count = int(found[1])
+        yield Gap("suppressed", line, f"{count} lines were dropped by journald's rate limit", count)
+    elif _ROTATED.search(message) is not None:
+        yield Gap("rotated", line, "old entries were removed to make room")
+    if TOO_LONG in message:
+        yield Gap("hidden", line, "a line of 4096 bytes or more was left out by journalctl")
+    elif _BLOB.search(message) is not None:
+        yield Gap("hidden", line, "a line is shown as its size alone, not as its text")
+
+
+@dataclass(slots=True)
+class Clock:
+    """The wall clock against the monotonic one, from stamps in microseconds."""
+
+    _boot: str = ""
+    _offset: float = field(default=0.0)
+
+    def see(self, line: int, boot: str, realtime: int, monotonic: int) -> Gap | None:
+        """A gap where the wall clock was set since the entry seen before, of the same boot."""
+        offset = (realtime - monotonic) / 1e6
+        jump = offset - self._offset if boot == self._boot else 0.0
+        self._boot, self._offset = boot, offset
+        if abs(jump) < _JUMP:
+            return None
+        direction = "forwards" if jump > 0 else "backwards"
+        return Gap("clock", line, f"the host's clock was set {direction} by {abs(jump):.1f} s")

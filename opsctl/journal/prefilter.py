@@ -1,0 +1,156 @@
+"""The lines of a block that can matter, found without parsing the others."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from opsctl.journal.decode import DecodeRun, own_lines
+from opsctl.journal.entry import Entry
+from opsctl.journal.lines import Lines, entry_from_line
+from opsctl.journal.matcher import DECODE, Matcher
+
+Item = tuple[int, Entry | DecodeRun]  # with the number of its (first) line in the input, from 0
+
+# Lines of one process after a needle that are passed on, unless so many in a row begin with a
+# tag of their own: then its traceback is over.
+WINDOW: Final = 400
+SETTLED: Final = 20
+# … and of all processes together: one that fell silent is not waited for.
+WINDOW_OF_ALL: Final = 4000
+
+_RECORD: Final = re.compile(r"\[\d{4}-\d\d-\d\d |INFO: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Lines of which only the last counts, such as signs of life: those that contain `needle`
+    and whose message `holds`."""
+
+    needle: str
+    holds: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What matters. Each line that does contains one of `needles` as it is, or one of `caseless`
+    in any case, or is a decode line, or the last of its sort; or it follows a needle in the
+    same process, as the frames of a traceback do."""
+
+    needles: Sequence[str]
+    caseless: Sequence[str] = ()
+    last: Sequence[Last] = ()
+
+
+@dataclass(slots=True)
+class _Windows:
+    """The processes that said something of late, whose next lines are wanted too."""
+
+    _left: dict[int | None, int] = field(default_factory=dict)
+    _settled: dict[int | None, int] = field(default_factory=dict)  # own records in a row
+    _left_of_all: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def open(self, pid: int | None) -> None:
+        self._left[pid], self._settled[pid], self._left_of_all = WINDOW, 0, WINDOW_OF_ALL
+
+    def wants(self, entry: Entry) -> bool:
+        """Whether the next line of all, which is `entry`, is in the window of its process."""
+        self._left_of_all -= 1
+        left = self._left.get(entry.pid)
+        if left is not None:
+            settled = self._settled[entry.pid] + 1 if _RECORD.match(entry.message) else 0
+            self._left[entry.pid], self._settled[entry.pid] = left - 1, settled
+            if left == 1 or settled == SETTLED:
+                del self._left[entry.pid]
+        if self._left_of_all <= 0:
+            self._left.clear()
+        return left is not None
+
+
+class Prefilter:
+    """Fed block by block, in order. `parse` gives the entry of a line, by number and bytes."""
+
+    def __init__(
+        self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
+    ) -> None:
+        self._matcher = Matcher(selection.needles, selection.caseless)
+        self._last = [(last.needle.encode(), last.holds) for last in selection.last]
+        self._lines, self._parse = lines, parse
+        self._windows = _Windows()
+
+    def read(self, block: bytes, line: int) -> Generator[Item, None, int]:
+        """What matters of whole lines, of which the first is number `line` of the input.
+
+        Returns the number of the line after them.
+        """
+        hits = self._matcher.hits(block)
+        decode = own_lines(block, hits.decode)
+        odd = () if len(decode) == len(hits.decode) else set(hits.decode).difference(decode)
+        last = set(self._last_ones(block))
+        at = 0  # all before it is done
+        for end in sorted({*hits.needles, *hits.opaque, *last, *odd}):
+            if end <= at:
+                continue  # in the line of the hit before
+            start = max(block.rfind(b"\n", at, end) + 1, at)
+            line = yield from self._between(block, at, start, line, decode)
+            at = block.find(b"\n", start) + 1
+            self._recall(block, start)
+            entry = self._judged(line, block[start : at - 1], wanted=end in last)
+            if entry is not None:
+                yield line, entry
+            line += 1
+        return (yield from self._between(block, at, len(block), line, decode))
+
+    def _between(
+        self, block: bytes, at: int, stop: int, line: int, decode: list[int]
+    ) -> Generator[Item, None, int]:
+        """Lines without a hit; returns the number of the line at `stop`."""
+        while at < stop and self._windows:
+            end = block.find(b"\n", at)
+            entry = self._judged(line, block[at:end])
+            if entry is not None:
+                yield line, entry
+            at, line = end + 1, line + 1
+        places = decode[bisect_left(decode, at) : bisect_left(decode, stop)]
+        if places:
+            yield line, DecodeRun(line, at, block, places)
+        return line + block.count(b"\n", at, stop)
+
+    def _judged(self, line: int, raw: bytes, *, wanted: bool = False) -> Entry | None:
+        """The entry of a line, if it matters by what its message says, or follows what does."""
+        entry = self._parse(line, raw)
+        if entry is None:
+            return None
+        message = entry.message
+        follows = bool(self._windows) and self._windows.wants(entry)
+        if self._matcher.matches(message):
+            self._windows.open(entry.pid)
+            return entry
+        wanted = wanted or DECODE in message
+        return (
+            entry if follows or wanted or any(holds(message) for _, holds in self._last) else None
+        )
+
+    def _last_ones(self, block: bytes) -> Iterator[int]:
+        for needle, holds in self._last:
+            end = len(block)
+            while (found := block.rfind(needle, 0, end)) >= 0:
+                start = block.rfind(b"\n", 0, found) + 1
+                if holds(entry_from_line(block[start : block.find(b"\n", found)]).message):
+                    yield found + len(needle)
+                    break
+                end = start
+
+    def _recall(self, block: bytes, start: int) -> None:
+        """Show the parser the entry that an indented line at `start` may continue."""
+        begin = start
+        while block[begin : begin + 1] == b" " and begin > 0:
+            begin = block.rfind(b"\n", 0, begin - 1) + 1
+        if begin < start:
+            self._lines.feed(block[begin : block.find(b"\n", begin)])

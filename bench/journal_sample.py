@@ -1,8 +1,8 @@
 """A journal as `journalctl -o json` prints it, made from a seed: the same bytes each time.
 
 The mixture is that of a server under load, rank 0 printing (SGLang 0.5.12.post1): three decode
-lines to two access lines and a prefill, a health check now and then, a warning every few
-thousand lines, a restart's load at the beginning and a crash in the verify step at the end.
+lines to two access lines and a prefill, a health check a second, a warning every few thousand
+lines, a restart's load at the beginning and a crash in the verify step at the end.
 Fields are those of an entry of a system service on systemd 252, all of them or those that
 opsctl asks its host for.
 """
@@ -71,7 +71,7 @@ def write(stream: BinaryIO, size: int, seed: int = 1, fields: Fields = "all") ->
     """Write at least `size` bytes of journal; returns the number of lines."""
     written = lines = 0
     put = _form(fields)
-    for message in _messages(random.Random(seed)):  # noqa: S311: a sample, no secret
+    for message in _messages(random.Random(seed)):  # noqa: S311
         written += stream.write(put(lines, message))
         lines += 1
         if written >= size:
@@ -129,8 +129,9 @@ def _messages(rng: random.Random) -> Iterator[str]:
                 f"{number % 16}, #queue-req: 0, cuda graph: False, input throughput (token/s): "
                 f"{draw * 9000:.2f}"
             )
-        elif draw < 0.95:
-            yield f'{stamp}] INFO:     10.0.0.7:{port} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+        elif draw < 0.9978:
+            request = '"POST /v1/chat/completions HTTP/1.1" 200 OK'
+            yield f"{stamp}] INFO:     10.0.0.7:{port} - {request}"
         elif draw < 0.9998:
             yield f'{stamp}] INFO:     127.0.0.1:{port} - "GET /health HTTP/1.1" 200 OK'
         else:

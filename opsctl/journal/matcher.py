@@ -1,19 +1,20 @@
 """Where a block of raw bytes needs a look: many literals in one pass, by Hyperscan.
 
-JSON writes some characters otherwise than the message has them, so a literal is searched for
-by its longest part that every writer leaves alone; lines that could still hide it (a message
-given as a list of bytes, escapes below U+0100) are `opaque`.
+JSON writes some characters otherwise than the message has them: a literal is searched for as it
+is and as JSON escapes it. Lines that could still hide it (a message given as a list of bytes,
+numeric escapes, which some writers use for quotes or brackets) are hits too.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-# Outside of it: quotes, backslashes, non-ASCII, and what Go and others escape for HTML.
-_SAFE: Final = re.compile(r"[^\"\\<>&/\x00-\x1f\x7f-\U0010ffff]+")
+# Writers differ in how they write the others.
+_ASCII: Final = re.compile(r"[ -~]+")
 # `journalctl -o json` before systemd 236 had blanks around the colon.
 _OPAQUE: Final = (
     *(f'"MESSAGE"{colon}{value}' for colon in (":", " : ") for value in ("[", "null")),
@@ -21,62 +22,106 @@ _OPAQUE: Final = (
     r"\/",
 )
 DECODE: Final = "Decode batch"
-_NEEDLE, _OPAQUE_ID, _DECODE_ID = range(3)
 
 
 @dataclass(slots=True)
 class Hits:
-    """Where matches end in a block, in order."""
+    """Where matches end in a block."""
 
-    needles: list[int] = field(default_factory=list)
-    opaque: list[int] = field(default_factory=list)
-    decode: list[int] = field(default_factory=list)  # mentions of a decode line
+    looked_for: set[int] = field(default_factory=set)  # needles, and what may hide one
+    decode: list[int] = field(default_factory=list)  # mentions of a decode line, in order
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """A needle that routine lines contain: `shifts` is how far before the end of a routine text
+    (by its id) the needle ends."""
+
+    id: int
+    shifts: tuple[tuple[int, int], ...]
 
 
 class Matcher:
     """Compiled once, in milliseconds. A match is no proof: it says where to look.
 
+    A needle does not count within one of the `routine` texts, which are as a block has them.
+
     Raises:
         ValueError: a literal has no part to search for.
     """
 
-    def __init__(self, needles: Iterable[str], caseless: Iterable[str] = ()) -> None:
+    def __init__(
+        self, needles: Iterable[str], caseless: Iterable[str] = (), routine: Iterable[str] = ()
+    ) -> None:
         import hyperscan  # native, and of no use to most commands
 
-        wanted = [(_part(text), _NEEDLE, 0) for text in needles]
-        wanted += [(_part(text), _NEEDLE, hyperscan.HS_FLAG_CASELESS) for text in caseless]
-        wanted += [(text, _OPAQUE_ID, 0) for text in _OPAQUE]
-        wanted += [(DECODE, _DECODE_ID, 0)]
-        unique = list(dict.fromkeys(wanted))
+        any_case = hyperscan.HS_FLAG_CASELESS
+        texts = [(DECODE, 0), *((text, 0) for text in routine)]  # their ids are their places
+        self._routine = len(texts)
+        self._common: list[_Common] = []
+        rare = [(text, 0) for text in _OPAQUE]
+        wanted = [(form, 0) for text in needles for form in _forms(text)]
+        wanted += [(form, any_case) for text in caseless for form in _forms(text.lower())]
+        for text, flag in dict.fromkeys(wanted):
+            shifts = tuple(_shifts(text, texts[1:], any_case=bool(flag)))
+            if shifts:
+                self._common.append(_Common(len(texts), shifts))
+                texts.append((text, flag))
+            else:
+                rare.append((text, flag))
+        self._ids = len(texts)
+        every = [*texts, *rare]
         self._database = hyperscan.Database()
         self._database.compile(
-            expressions=[text.encode() for text, _, _ in unique],
-            ids=[kind for _, kind, _ in unique],
-            elements=len(unique),
-            flags=[flag for _, _, flag in unique],
+            expressions=[text.encode() for text, _ in every],
+            ids=[min(number, self._ids) for number in range(len(every))],
+            elements=len(every),
+            flags=[flag for _, flag in every],
             literal=True,
         )
 
     def hits(self, block: bytes) -> Hits:
-        """All matches. Their number, not the block's size, is what costs."""
-        found = Hits()
-        lists = (found.needles, found.opaque, found.decode)
+        """All matches. Their number, more than the block's size, is what costs."""
+        lists = self._scan(block)
+        decode, found = lists[0], set(lists[-1])
+        for common in self._common:
+            ends = set(lists[common.id])
+            for routine, shift in common.shifts:
+                ends.difference_update([end - shift for end in lists[routine]])
+            found |= ends
+        decode.sort()  # it is, as a rule; Hyperscan promises nothing
+        return Hits(found, decode)
+
+    def matches(self, text: str) -> bool:
+        """Whether a needle is in `text`, as far as its searched part goes."""
+        lists = self._scan(text.encode())
+        return any(lists[self._routine :])
+
+    def _scan(self, block: bytes) -> list[list[int]]:
+        lists: list[list[int]] = [[] for _ in range(self._ids + 1)]
 
         def note(kind: int, begin: int, end: int, flags: int, context: object) -> None:
             lists[kind].append(end)
 
         self._database.scan(block, match_event_handler=note)
-        for each in lists:
-            each.sort()  # already so, as a rule; Hyperscan promises nothing
-        return found
-
-    def matches(self, text: str) -> bool:
-        """Whether a literal is in `text`, as far as its searched part goes."""
-        return bool(self.hits(text.encode()).needles)
+        return lists
 
 
-def _part(text: str) -> str:
-    parts = _SAFE.findall(text)
+def _shifts(
+    needle: str, routine: Sequence[tuple[str, int]], *, any_case: bool
+) -> Iterator[tuple[int, int]]:
+    for number, (text, _) in enumerate(routine, 1):
+        inside = text.lower() if any_case else text
+        at = inside.find(needle)
+        while at >= 0:
+            yield number, len(text) - at - len(needle)
+            at = inside.find(needle, at + 1)
+
+
+def _forms(text: str) -> set[str]:
+    """`text`, or its longest part in ASCII, as plain text and as JSON have it."""
+    parts: list[str] = _ASCII.findall(text)
     if not parts:
         raise ValueError(f"nothing to search for in {text!r}")
-    return str(max(parts, key=len))
+    part = max(parts, key=len)
+    return {part, json.dumps(part)[1:-1]}

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from opsctl.journal.decode import DecodeRun, own_lines
 from opsctl.journal.entry import Entry
 from opsctl.journal.lines import Lines, entry_from_line
-from opsctl.journal.matcher import DECODE, Matcher
+from opsctl.journal.matcher import DECODE, Hits, Matcher
 
 Item = tuple[int, Entry | DecodeRun]  # with the number of its (first) line in the input, from 0
 
-# Lines of one process after a needle that are passed on, unless so many in a row begin with a
-# tag of their own: then its traceback is over.
+# Lines of one process after a head that are passed on, unless so many in a row begin with a tag
+# of their own: then its traceback is over.
 WINDOW: Final = 400
 SETTLED: Final = 20
 # … and of all processes together: one that fell silent is not waited for.
 WINDOW_OF_ALL: Final = 4000
 
+TRACEBACK: Final = "Traceback (most recent call last)"
+# More than a hit in so many bytes is a sign of hits outside of messages; so many fields are kept.
+_DENSE: Final = 4000
+_FIELDS: Final = 50
+_FIELD: Final = re.compile(r'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
+_OWN_FIELDS: Final = {
+    "MESSAGE", "__CURSOR", "__REALTIME_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "__SEQNUM"
+}  # fmt: skip
 _RECORD: Final = re.compile(r"\[\d{4}-\d\d-\d\d |INFO: ")
 
 
@@ -36,12 +44,19 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What matters. Each line that does contains one of `needles` as it is, or one of `caseless`
-    in any case, or is a decode line, or the last of its sort; or it follows a needle in the
-    same process, as the frames of a traceback do."""
+    """What matters: a line that contains one of `needles` as it is, or one of `caseless` (in
+    lower case) in any case; lines after one of `heads` in the same process, which may be a
+    traceback's frames; and decode lines.
 
-    needles: Sequence[str]
+    `routine` are texts, as they stand in the input, that lines of a healthy server are full of:
+    a needle that is part of one does not count there. Of the lines under `last` the last one
+    before anything else that matters, and the last in each block, are passed on all the same.
+    """
+
+    needles: Sequence[str] = ()
     caseless: Sequence[str] = ()
+    heads: Sequence[str] = (TRACEBACK,)
+    routine: Sequence[str] = ()
     last: Sequence[Last] = ()
 
 
@@ -79,7 +94,10 @@ class Prefilter:
     def __init__(
         self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
     ) -> None:
-        self._matcher = Matcher(selection.needles, selection.caseless)
+        self._needles = (*selection.needles, *selection.heads)
+        self._selection = selection
+        self._fields: tuple[str, ...] = ()  # beside the message, that contain a needle
+        self._matcher = self._compiled()
         self._last = [(last.needle.encode(), last.holds) for last in selection.last]
         self._lines, self._parse = lines, parse
         self._windows = _Windows()
@@ -89,23 +107,42 @@ class Prefilter:
 
         Returns the number of the line after them.
         """
-        hits = self._matcher.hits(block)
+        hits = self._hits(block)
         decode = own_lines(block, hits.decode)
         odd = () if len(decode) == len(hits.decode) else set(hits.decode).difference(decode)
-        last = set(self._last_ones(block))
         at = 0  # all before it is done
-        for end in sorted({*hits.needles, *hits.opaque, *last, *odd}):
+        for end in sorted(hits.looked_for.union(odd)):
             if end <= at:
                 continue  # in the line of the hit before
             start = max(block.rfind(b"\n", at, end) + 1, at)
             line = yield from self._between(block, at, start, line, decode)
             at = block.find(b"\n", start) + 1
             self._recall(block, start)
-            entry = self._judged(line, block[start : at - 1], wanted=end in last)
+            entry = self._judged(line, block[start : at - 1])
             if entry is not None:
                 yield line, entry
             line += 1
         return (yield from self._between(block, at, len(block), line, decode))
+
+    def _compiled(self) -> Matcher:
+        wanted = self._selection
+        return Matcher(self._needles, wanted.caseless, (*wanted.routine, *self._fields))
+
+    def _hits(self, block: bytes) -> Hits:
+        """Without those in other fields than the message, such as a command line.
+
+        What these fields hold repeats: once there are many hits, it is learned from a line.
+        """
+        hits = self._matcher.hits(block)
+        if len(hits.looked_for) > len(block) // _DENSE and len(self._fields) < _FIELDS:
+            head = block[: block.find(b"\n")].decode("utf-8", "replace")
+            found = [each[0] for each in _FIELD.finditer(head) if each[1] not in _OWN_FIELDS]
+            fields = [text for text in found if self._matcher.matches(text)]
+            if fields:
+                self._fields = (*self._fields, *fields)
+                self._matcher = self._compiled()
+                hits = self._matcher.hits(block)
+        return hits
 
     def _between(
         self, block: bytes, at: int, stop: int, line: int, decode: list[int]
@@ -120,32 +157,35 @@ class Prefilter:
         places = decode[bisect_left(decode, at) : bisect_left(decode, stop)]
         if places:
             yield line, DecodeRun(line, at, block, places)
+        for begin, entry in self._last_ones(block, at, stop):
+            yield line + block.count(b"\n", at, begin), entry
         return line + block.count(b"\n", at, stop)
 
-    def _judged(self, line: int, raw: bytes, *, wanted: bool = False) -> Entry | None:
+    def _judged(self, line: int, raw: bytes) -> Entry | None:
         """The entry of a line, if it matters by what its message says, or follows what does."""
         entry = self._parse(line, raw)
         if entry is None:
             return None
         message = entry.message
         follows = bool(self._windows) and self._windows.wants(entry)
-        if self._matcher.matches(message):
+        if any(head in message for head in self._selection.heads):
             self._windows.open(entry.pid)
             return entry
-        wanted = wanted or DECODE in message
-        return (
-            entry if follows or wanted or any(holds(message) for _, holds in self._last) else None
-        )
+        if follows or self._matcher.matches(message) or DECODE in message:
+            return entry
+        return entry if any(holds(message) for _, holds in self._last) else None
 
-    def _last_ones(self, block: bytes) -> Iterator[int]:
+    def _last_ones(self, block: bytes, at: int, stop: int) -> list[tuple[int, Entry]]:
+        found: list[tuple[int, Entry]] = []
         for needle, holds in self._last:
-            end = len(block)
-            while (found := block.rfind(needle, 0, end)) >= 0:
-                start = block.rfind(b"\n", 0, found) + 1
-                if holds(entry_from_line(block[start : block.find(b"\n", found)]).message):
-                    yield found + len(needle)
+            end = stop
+            while (place := block.rfind(needle, at, end)) >= 0:
+                end = max(block.rfind(b"\n", at, place) + 1, at)
+                entry = entry_from_line(block[end : block.find(b"\n", place)])
+                if holds(entry.message):
+                    found.append((end, entry))
                     break
-                end = start
+        return sorted(found, key=lambda each: each[0])
 
     def _recall(self, block: bytes, start: int) -> None:
         """Show the parser the entry that an indented line at `start` may continue."""

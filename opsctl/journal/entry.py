@@ -11,6 +11,12 @@ from opsctl.journal.text import clean
 # What stands where journald left a field out: without --all it replaces fields of
 # 4096 bytes or more by null.
 TOO_LONG: Final = "(field too long for the journal's JSON)"
+# The fields that an entry is made of.
+READ: Final = {
+    "MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "SYSLOG_PID", "UNIT", "INVOCATION_ID",
+    "OBJECT_SYSTEMD_INVOCATION_ID", "_SYSTEMD_INVOCATION_ID", "_PID", "_COMM", "__CURSOR",
+    "_SOURCE_REALTIME_TIMESTAMP", "__REALTIME_TIMESTAMP",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

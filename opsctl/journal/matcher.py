@@ -56,14 +56,14 @@ class Matcher:
         import hyperscan  # native, and of no use to most commands
 
         any_case = hyperscan.HS_FLAG_CASELESS
-        texts = [(DECODE, 0), *((text, 0) for text in routine)]  # their ids are their places
+        texts = [(text, 0) for text in dict.fromkeys((DECODE, *routine))]  # places are ids
         self._routine = len(texts)
         self._common: list[_Common] = []
         rare = [(text, 0) for text in _OPAQUE]
         wanted = [(form, 0) for text in needles for form in _forms(text)]
         wanted += [(form, any_case) for text in caseless for form in _forms(text.lower())]
         for text, flag in dict.fromkeys(wanted):
-            shifts = tuple(_shifts(text, texts[1:], any_case=bool(flag)))
+            shifts = tuple(_shifts(text, texts[: self._routine], any_case=bool(flag)))
             if shifts:
                 self._common.append(_Common(len(texts), shifts))
                 texts.append((text, flag))
@@ -110,7 +110,7 @@ class Matcher:
 def _shifts(
     needle: str, routine: Sequence[tuple[str, int]], *, any_case: bool
 ) -> Iterator[tuple[int, int]]:
-    for number, (text, _) in enumerate(routine, 1):
+    for number, (text, _) in enumerate(routine):
         inside = text.lower() if any_case else text
         at = inside.find(needle)
         while at >= 0:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from opsctl.journal.decode import DecodeRun, own_lines
-from opsctl.journal.entry import Entry
+from opsctl.journal.entry import READ, Entry
 from opsctl.journal.lines import Lines, entry_from_line
 from opsctl.journal.matcher import DECODE, Hits, Matcher
 
@@ -26,10 +26,7 @@ TRACEBACK: Final = "Traceback (most recent call last)"
 # More than a hit in so many bytes is a sign of hits outside of messages; so many fields are kept.
 _DENSE: Final = 4000
 _FIELDS: Final = 50
-_FIELD: Final = re.compile(r'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
-_OWN_FIELDS: Final = {
-    "MESSAGE", "__CURSOR", "__REALTIME_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "__SEQNUM"
-}  # fmt: skip
+_FIELD: Final = re.compile(rb'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
 _RECORD: Final = re.compile(r"\[\d{4}-\d\d-\d\d |INFO: ")
 
 
@@ -94,10 +91,10 @@ class Prefilter:
     def __init__(
         self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
     ) -> None:
-        self._needles = (*selection.needles, *selection.heads)
+        needles = (*selection.needles, *selection.heads)
         self._selection = selection
-        self._fields: tuple[str, ...] = ()  # beside the message, that contain a needle
-        self._matcher = self._compiled()
+        self._fields: tuple[bytes, ...] = ()  # beside the message, that contain a needle
+        self._matcher = Matcher(needles, selection.caseless, selection.routine)
         self._last = [(last.needle.encode(), last.holds) for last in selection.last]
         self._lines, self._parse = lines, parse
         self._windows = _Windows()
@@ -107,7 +104,7 @@ class Prefilter:
 
         Returns the number of the line after them.
         """
-        hits = self._hits(block)
+        block, hits = self._without_fields(block)
         decode = own_lines(block, hits.decode)
         odd = () if len(decode) == len(hits.decode) else set(hits.decode).difference(decode)
         at = 0  # all before it is done
@@ -124,25 +121,26 @@ class Prefilter:
             line += 1
         return (yield from self._between(block, at, len(block), line, decode))
 
-    def _compiled(self) -> Matcher:
-        wanted = self._selection
-        return Matcher(self._needles, wanted.caseless, (*wanted.routine, *self._fields))
+    def _without_fields(self, block: bytes) -> tuple[bytes, Hits]:
+        """The block without what was learned to be in the way, and its hits.
 
-    def _hits(self, block: bytes) -> Hits:
-        """Without those in other fields than the message, such as a command line.
-
-        What these fields hold repeats: once there are many hits, it is learned from a line.
+        A command line can hold a needle, and stands in each entry. Once there are many hits,
+        the fields of one entry that have some are learned.
         """
-        hits = self._matcher.hits(block)
+        block, hits = self._searched(block)
         if len(hits.looked_for) > len(block) // _DENSE and len(self._fields) < _FIELDS:
-            head = block[: block.find(b"\n")].decode("utf-8", "replace")
-            found = [each[0] for each in _FIELD.finditer(head) if each[1] not in _OWN_FIELDS]
-            fields = [text for text in found if self._matcher.matches(text)]
-            if fields:
-                self._fields = (*self._fields, *fields)
-                self._matcher = self._compiled()
-                hits = self._matcher.hits(block)
-        return hits
+            fields = _FIELD.finditer(block, 0, block.find(b"\n"))
+            found = [each[0] for each in fields if each[1].decode() not in READ]
+            learned = [each for each in found if self._matcher.hits(each).looked_for]
+            if learned:
+                self._fields = (*self._fields, *learned)
+                block, hits = self._searched(block)
+        return block, hits
+
+    def _searched(self, block: bytes) -> tuple[bytes, Hits]:
+        for text in self._fields:
+            block = block.replace(text, b'"":""')
+        return block, self._matcher.hits(block)
 
     def _between(
         self, block: bytes, at: int, stop: int, line: int, decode: list[int]

@@ -15,7 +15,7 @@ from opsctl.journal.entry import Entry
 from opsctl.journal.gaps import NEEDLES, Clock, Gap, told_by
 from opsctl.journal.lines import Lines
 from opsctl.journal.prefilter import Item, Prefilter, Selection
-from opsctl.journal.source import blocks, opened
+from opsctl.journal.source import Source, blocks
 from opsctl.journal.text import ANSI_BYTES
 
 _SERVING: Final = re.compile(rb"Decode batch|Prefill batch")
@@ -48,7 +48,7 @@ class Reader:
         if self.selection is not None:
             wanted = replace(self.selection, needles=(*self.selection.needles, *NEEDLES))
             read = Prefilter(wanted, self._parser, self._entry).read
-        for raw, cut in blocks(opened(self.stream)):
+        for raw, cut in blocks(Source(self.stream)):
             block = ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
             self._look(block)
             self.lines = yield from read(block, self.lines)

@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 
 from opsctl.journal.entry import Entry
 from opsctl.journal.lines import entry_from_line
+from opsctl.journal.matcher import COLONS
 from opsctl.journal.plain import PREFIX, iso_time
 
 _LONGEST_TAG: Final = 80
-_OPENERS: Final = (b'"MESSAGE":"', b'"MESSAGE" : "')
+_OPENERS: Final = tuple(f'"MESSAGE"{colon}"'.encode() for colon in COLONS)
+_LONGEST_OPENER: Final = max(map(len, _OPENERS))
 _PREFIX: Final = re.compile(PREFIX.encode())
 # Possessive: no part of a line is tried twice.
 _LENGTH: Final = re.compile(rb'(?:[^",\\\n]*+,)*? accept len: ([\d.]+)')
@@ -38,7 +40,7 @@ def own_lines(block: bytes, mentions: list[int]) -> list[int]:
         tag = block.rfind(b"[", max(0, place - _LONGEST_TAG), place)
         if tag < 0 or block[place - 14 : place - 12] != b"] ":
             continue
-        before = block[max(0, tag - len(_OPENERS[1])) : tag]
+        before = block[max(0, tag - _LONGEST_OPENER) : tag]
         if before.endswith(_OPENERS) or _PREFIX.fullmatch(block, _line_begin(block, tag), tag):
             found.append(place)
     return found

@@ -15,12 +15,11 @@ from typing import Final
 
 # Writers differ in how they write the others.
 _ASCII: Final = re.compile(r"[ -~]+")
-# `journalctl -o json` before systemd 236 had blanks around the colon.
+# `journalctl -o json` before systemd 236 had blanks around the colon; json.dumps has one.
+COLONS: Final = (":", " : ", ": ")
 _OPAQUE: Final = (
-    *(f'"MESSAGE"{colon}{value}' for colon in (":", " : ") for value in ("[", "null")),
-    r"\u00",
-    r"\/",
-)
+    *(f'"MESSAGE"{colon}{value}' for colon in COLONS for value in ("[", "null")), r"\u00", r"\/"
+)  # fmt: skip
 DECODE: Final = "Decode batch"
 
 

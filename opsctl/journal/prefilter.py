@@ -38,6 +38,9 @@ class Last:
     needle: str
     holds: Callable[[str], bool]
 
+    def accepts(self, message: str) -> bool:
+        return self.needle in message and self.holds(message)
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -95,7 +98,6 @@ class Prefilter:
         self._selection = selection
         self._fields: tuple[bytes, ...] = ()  # beside the message, that contain a needle
         self._matcher = Matcher(needles, selection.caseless, selection.routine)
-        self._last = [(last.needle.encode(), last.holds) for last in selection.last]
         self._lines, self._parse = lines, parse
         self._windows = _Windows()
 
@@ -171,16 +173,16 @@ class Prefilter:
             return entry
         if follows or self._matcher.matches(message) or DECODE in message:
             return entry
-        return entry if any(holds(message) for _, holds in self._last) else None
+        return entry if any(last.accepts(message) for last in self._selection.last) else None
 
     def _last_ones(self, block: bytes, at: int, stop: int) -> list[tuple[int, Entry]]:
         found: list[tuple[int, Entry]] = []
-        for needle, holds in self._last:
-            end = stop
+        for last in self._selection.last:
+            needle, end = last.needle.encode(), stop
             while (place := block.rfind(needle, at, end)) >= 0:
                 end = max(block.rfind(b"\n", at, place) + 1, at)
                 entry = entry_from_line(block[end : block.find(b"\n", place)])
-                if holds(entry.message):
+                if last.accepts(entry.message):
                     found.append((end, entry))
                     break
         return sorted(found, key=lambda each: each[0])

@@ -19,7 +19,6 @@ from opsctl.journal.plain import PREFIX, iso_time
 
 _LONGEST_TAG: Final = 80
 _OPENERS: Final = tuple(f'"MESSAGE"{colon}"'.encode() for colon in COLONS)
-_LONGEST_OPENER: Final = max(map(len, _OPENERS))
 _PREFIX: Final = re.compile(PREFIX.encode())
 # Possessive: no part of a line is tried twice.
 _LENGTH: Final = re.compile(rb'(?:[^",\\\n]*+,)*? accept len: ([\d.]+)')
@@ -36,13 +35,18 @@ def own_lines(block: bytes, mentions: list[int]) -> list[int]:
     The message must begin with its tag, so that no prompt quoted in a log counts.
     """
     found = []
+    span = 0  # from the tag's opening to the place, of the line before: mostly this one's too
     for place in mentions:
-        tag = block.rfind(b"[", max(0, place - _LONGEST_TAG), place)
+        tag = place - span
+        if block[tag : tag + 1] != b"[" or block.find(b"[", tag + 1, place) >= 0:
+            tag = block.rfind(b"[", max(0, place - _LONGEST_TAG), place)
         if tag < 0 or block[place - 14 : place - 12] != b"] ":
             continue
-        before = block[max(0, tag - _LONGEST_OPENER) : tag]
-        if before.endswith(_OPENERS) or _PREFIX.fullmatch(block, _line_begin(block, tag), tag):
+        if block.endswith(_OPENERS, 0, tag) or _PREFIX.fullmatch(
+            block, _line_begin(block, tag), tag
+        ):
             found.append(place)
+            span = place - tag
     return found
 
 

@@ -98,9 +98,10 @@ class Matcher:
 
     def _scan(self, block: bytes) -> list[list[int]]:
         lists: list[list[int]] = [[] for _ in range(self._ids + 1)]
+        append = [each.append for each in lists]
 
         def note(kind: int, begin: int, end: int, flags: int, context: object) -> None:
-            lists[kind].append(end)
+            append[kind](end)
 
         self._database.scan(block, match_event_handler=note)
         return lists

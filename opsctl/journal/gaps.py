@@ -7,9 +7,9 @@ entries of all units together, so those of one unit have holes in any sound jour
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from opsctl.journal.entry import TOO_LONG, Entry
 
@@ -24,6 +24,7 @@ _BLOB: Final = re.compile(r"\[[\d.]+[KMGT]?B? blob data\]")
 # Seconds that the clock may be set by before the silence around it means nothing: chrony and
 # systemd-timesyncd slew smaller errors than that away.
 _JUMP: Final = 2.0
+_LATE: Final = 2.0  # seconds; the two clocks are read one after the other
 
 _REMEDIES: Final[dict[GapKind, str]] = {
     "suppressed": "set LogRateLimitIntervalSec=0 in the unit, so that the next crash is whole",
@@ -62,6 +63,22 @@ def told_by(line: int, entry: Entry) -> Iterator[Gap]:
         yield Gap("hidden", line, "a line of 4096 bytes or more was left out by journalctl")
     elif _BLOB.search(message) is not None:
         yield Gap("hidden", line, "a line is shown as its size alone, not as its text")
+
+
+def of_host(facts: Mapping[str, Any]) -> Iterator[Gap]:
+    """The gaps that a host knows of: `facts` as of `opsctl.hostside.journal.facts`.
+
+    systemd's own line about the start comes before the main process's first; where the first
+    that is left is younger than the process, it is gone, and the lines after it.
+    """
+    started, begins = facts["started"], facts["begins"]
+    if started is not None and begins is None:
+        yield Gap("rotated", 0, "no line of this start is left in the journal")
+    elif started is not None and begins - started > _LATE:
+        yield Gap("rotated", 0, f"the first {begins - started:.0f} s of this start are gone")
+    for each in facts["suppressed"]:
+        count = each["count"]
+        yield Gap("suppressed", 0, f"{count} lines were dropped by journald's rate limit", count)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from opsctl.errors import UsageError
 from opsctl.journal import Entry, Reader, entry_from_text, source
-from opsctl.journal.gaps import Clock
+from opsctl.journal.gaps import Clock, of_host
 
 DATA = Path(__file__).parent / "data"
 INPUTS = [json.loads(line) for line in (DATA / "inputs.jsonl").read_text("utf-8").splitlines()]
@@ -116,6 +116,26 @@ def test_a_clock_that_was_set() -> None:
     assert (gap.kind, gap.line) == ("clock", 2)
     assert "forwards by 60.5 s" in gap.text
     assert clock.see(3, "other", 1_000_000_000, 0) is None, "another boot"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"started": 100.0, "begins": 99.5, "suppressed": []}, []),
+        ({"started": 100.0, "begins": 101.5, "suppressed": []}, []),
+        ({"started": None, "begins": 500.0, "suppressed": []}, []),
+        ({"started": 100.0, "begins": 400.0, "suppressed": []}, [("rotated", "first 300 s", None)]),
+        ({"started": 100.0, "begins": None, "suppressed": []}, [("rotated", "no line", None)]),
+        (
+            {"started": None, "begins": 1.0, "suppressed": [{"time": 5.0, "count": 12}]},
+            [("suppressed", "12 lines", 12)],
+        ),
+    ],
+)
+def test_what_a_host_knows_is_missing(facts: dict[str, Any], expected: list[Any]) -> None:
+    found = list(of_host(facts))
+    assert [(gap.kind, gap.count) for gap in found] == [(kind, n) for kind, _, n in expected]
+    assert all(text in gap.text for gap, (_, text, _) in zip(found, expected, strict=True))
 
 
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="no zones here")

@@ -34,6 +34,10 @@ import journal_sample
 _REMOTE = ("/lib/systemd/systemd-journal-remote", "/usr/lib/systemd/systemd-journal-remote")
 _RARE = "hit an exception"
 _EARLY = "Init torch distributed ends"
+# Line by line, and stopped at the first of them.
+_FIRST = (
+    'first() { exec 3< <(exec stdbuf -oL "$@"); read -r line <&3; echo "$line"; kill $!; }; first'
+)
 _SCOPE = "_SYSTEMD_INVOCATION_ID=0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
@@ -85,7 +89,7 @@ def main() -> None:
             "grep": f"{ask} --output=json --grep='{_RARE}'",
             "cat": f"{ask} --output=cat | grep '{_RARE}'",
             "json": f"{ask} --output=json | grep '{_RARE}'",
-            "first": f"{ask} --output=json --grep='{_EARLY}' | head -1",
+            "first": f"{_FIRST} {ask} --output=json --grep='{_EARLY}'",
             "last": f"{ask} --output=json --grep='{_EARLY}' --lines=1 --reverse",
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}

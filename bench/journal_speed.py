@@ -39,7 +39,7 @@ from opsctl.journal.routine import selection
 from opsctl.sglang import DecodeBatch, parse
 
 
-def _needles() -> Iterator[str]:
+def needles() -> Iterator[str]:
     """The longest plain words of each pattern of the rules, and what tracebacks have."""
     text = resources.files("opsctl.journal").joinpath("rules.yaml").read_text("utf-8")
     for rule in yaml.safe_load(text)["rules"]:
@@ -75,7 +75,7 @@ def chosen(path: Path) -> dict[str, Any]:
     entries: list[Entry] = []
     total = count = 0.0
     with path.open("rb") as file:
-        reader = Reader(file, selection(_needles()))
+        reader = Reader(file, selection(needles()))
         for _, item in reader:
             if isinstance(item, DecodeRun):
                 lengths = item.accept_lens

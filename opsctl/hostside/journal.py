@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import subprocess
 import threading
 import time
@@ -60,7 +61,8 @@ def first(unit: str, invocation: Optional[str], grep: Optional[str] = None) -> O
     From the start on, and not further than need be: what a start says once, such as that it
     is ready, it says near its beginning, and --grep with --lines would read from the end.
     """
-    argv = list(BASE)
+    # Into a pipe journalctl writes 4 KiB at a time: one match would come when it ends.
+    argv = [*(["stdbuf", "--output=L"] if shutil.which("stdbuf") else []), *BASE]
     if grep is not None:
         argv.append("--grep=" + grep)
     argv += scope(unit, invocation)

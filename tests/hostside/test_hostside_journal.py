@@ -140,6 +140,14 @@ def test_the_first_match_is_not_waited_for(tools: Path) -> None:
     assert "--grep=ready _SYSTEMD_INVOCATION_ID=i1" in asked.read_text()
 
 
+def test_the_first_match_leaves_journalctls_buffer_at_once(tools: Path) -> None:
+    # grep's standard output is fully buffered into a pipe, as journalctl's is.
+    journalctl(tools, "(echo '{}'; exec sleep 60) | grep .")
+    began = time.monotonic()
+    assert journal.first("s.service", "i1") == {}
+    assert time.monotonic() - began < 45
+
+
 def test_a_line_separator_in_a_message_ends_no_line(tools: Path) -> None:
     journalctl(tools, 'printf \'{"MESSAGE": "a\\342\\200\\250b"}\\n\'')
     assert journal.query("s.service") == [{"MESSAGE": "a\u2028b"}]

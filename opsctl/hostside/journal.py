@@ -89,7 +89,8 @@ def facts(
 
     {started: when the unit's main process began, None unless `invocation` is the present one;
     begins: the time of its first entry that is left, None without any; suppressed: what the
-    rate limit dropped, [{time, count}]}. journald says that in its own log, not in the unit's.
+    rate limit dropped, [{time, count}]}. journald says that in its own log, not in the unit's,
+    and only with the unit's next line after the drop: of a process that died, perhaps never.
     """
     began = first(unit, invocation)
     begins = _seconds(began)

@@ -27,6 +27,9 @@ TRACEBACK: Final = "Traceback (most recent call last)"
 _DENSE: Final = 4000
 _FIELDS: Final = 50
 _FIELD: Final = re.compile(rb'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
+# Lines that journalctl's indented ones do not continue, and how many are looked back through.
+_NO_HEAD: Final = {b" ", b"{", b"\n", b"\r"}
+_RECALLED: Final = 100
 _RECORD: Final = re.compile(r"\[\d{4}-\d\d-\d\d |INFO: ")
 
 
@@ -89,7 +92,11 @@ class _Windows:
 
 
 class Prefilter:
-    """Fed block by block, in order. `parse` gives the entry of a line, by number and bytes."""
+    """Fed block by block, in order. `parse` gives the entry of a line, by number and bytes.
+
+    Entries come in the order of their lines. A run of decode lines comes at its first line;
+    the last of their sort (`Selection.last`) stand between its lines, and come after it.
+    """
 
     def __init__(
         self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
@@ -116,12 +123,15 @@ class Prefilter:
             start = max(block.rfind(b"\n", at, end) + 1, at)
             line = yield from self._between(block, at, start, line, decode)
             at = block.find(b"\n", start) + 1
-            self._recall(block, start)
+            if block[start : start + 1] == b" ":
+                self._recall(block, start)
             entry = self._judged(line, block[start : at - 1])
             if entry is not None:
                 yield line, entry
             line += 1
-        return (yield from self._between(block, at, len(block), line, decode))
+        line = yield from self._between(block, at, len(block), line, decode)
+        self._recall(block, len(block))
+        return line
 
     def _without_fields(self, block: bytes) -> tuple[bytes, Hits]:
         """The block without what was learned to be in the way, and its hits.
@@ -188,9 +198,12 @@ class Prefilter:
         return sorted(found, key=lambda each: each[0])
 
     def _recall(self, block: bytes, start: int) -> None:
-        """Show the parser the entry that an indented line at `start` may continue."""
+        """Show the parser the line of text that an indented one at `start` may continue."""
         begin = start
-        while block[begin : begin + 1] == b" " and begin > 0:
+        for _ in range(_RECALLED):
+            if begin == 0:
+                return  # in a block before, which showed its last one
             begin = block.rfind(b"\n", 0, begin - 1) + 1
-        if begin < start:
-            self._lines.feed(block[begin : block.find(b"\n", begin)])
+            if block[begin : begin + 1] not in _NO_HEAD:
+                self._lines.feed(block[begin : block.find(b"\n", begin)])
+                return

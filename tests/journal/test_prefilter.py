@@ -150,7 +150,7 @@ def matters(entry: Entry) -> bool:
     return any(needle in low for needle in SELECTION.caseless)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(LINES, st.sampled_from([64, 1000, 1 << 20]))
 def test_what_matters_is_passed_on(lines: list[Line], block: int) -> None:
     data = b"".join(form(message, pid) + b"\n" for message, pid, form in lines)
@@ -178,6 +178,16 @@ def test_frames_follow_their_head_whatever_comes_between(rng: random.Random) -> 
     data = b"".join(as_compact_json(message, pid) + b"\n" for message, pid in mixture)
     chosen = read(data, SELECTION)
     assert [entry.message for _, entry in chosen if entry.pid == 1] == trace
+
+
+def test_an_indented_line_knows_its_head_in_the_block_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = as_short("calm", 1) + b"\n" + as_short("two\n\n{\nlines, Error: here", 23456) + b"\n"
+    for block in range(40, len(data), 7):
+        monkeypatch.setattr(source, "BLOCK", block)
+        ((line, entry),) = read(data, SELECTION)
+        assert (line, entry.message, entry.pid) == (4, "lines, Error: here", 23456)
 
 
 def test_most_lines_are_left_out() -> None:

@@ -92,6 +92,8 @@ def field_text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, list):  # repeated: the first was there first
         value = value[0] if value else None
     try:

@@ -17,6 +17,7 @@ GapKind = Literal["suppressed", "rotated", "hidden", "cut", "midway", "clock", "
 
 # What a line that tells of a gap contains, whatever else is searched for.
 NEEDLES: Final = ("Suppressed ", "Journal has been rotated", "Vacuuming done", " blob data]")
+_TELLING: Final = (*NEEDLES, TOO_LONG)
 # systemd 252, src/journal/journald-rate-limit.c and journald-server.c; src/shared/logs-show.c.
 _SUPPRESSED: Final = re.compile(r"Suppressed (\d+) messages")
 _ROTATED: Final = re.compile(r"Journal has been rotated|Vacuuming done, freed ")
@@ -54,6 +55,8 @@ class Gap:
 def told_by(line: int, entry: Entry) -> Iterator[Gap]:
     """The gaps that the entry itself tells of."""
     message = entry.message
+    if not any(text in message for text in _TELLING):  # nearly all
+        return
     if (found := _SUPPRESSED.search(message)) is not None:
         count = int(found[1])
         yield Gap("suppressed", line, f"{count} lines were dropped by journald's rate limit", count)

@@ -27,7 +27,8 @@ class Lines:
 
     def feed(self, raw: bytes) -> Entry | None:
         """The entry of the next line, without its newline; None where it is none."""
-        raw = unframed(raw)
+        if raw.startswith(_FRAMING):
+            raw = unframed(raw)
         if raw[:1] == b"{":
             entry = self._from_json(raw)
             if entry is not None:

@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from opsctl.journal.entry import Entry
@@ -96,6 +97,7 @@ class TextLines:
         return entry
 
 
+@lru_cache(maxsize=256)  # many lines a second have the same one
 def iso_time(text: str) -> float:
     """Unix seconds of an ISO 8601 time, UTC where it names no zone; 0.0 if it is none."""
     try:

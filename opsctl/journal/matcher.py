@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,19 +55,31 @@ class Matcher:
         import hyperscan  # native, and of no use to most commands
 
         any_case = hyperscan.HS_FLAG_CASELESS
-        texts = [(text, 0) for text in dict.fromkeys((DECODE, *routine))]  # places are ids
+        wanted = dict.fromkeys([(form, 0) for text in needles for form in _forms(text)])
+        wanted |= dict.fromkeys(
+            [(form, any_case) for text in caseless for form in _forms(text.lower())]
+        )
+        # Only those that a needle is part of; their places are their ids.
+        matter = [
+            text
+            for text in dict.fromkeys(routine)
+            if any(_ends(needle, text, any_case=bool(flag)) for needle, flag in wanted)
+        ]
+        texts = [(text, 0) for text in dict.fromkeys((DECODE, *matter))]
         self._routine = len(texts)
         self._common: list[_Common] = []
         rare = [(text, 0) for text in _OPAQUE]
-        wanted = [(form, 0) for text in needles for form in _forms(text)]
-        wanted += [(form, any_case) for text in caseless for form in _forms(text.lower())]
-        for text, flag in dict.fromkeys(wanted):
-            shifts = tuple(_shifts(text, texts[: self._routine], any_case=bool(flag)))
+        for needle, flag in wanted:
+            shifts = tuple(
+                (number, len(text) - end)
+                for number, (text, _) in enumerate(texts[: self._routine])
+                for end in _ends(needle, text, any_case=bool(flag))
+            )
             if shifts:
                 self._common.append(_Common(len(texts), shifts))
-                texts.append((text, flag))
+                texts.append((needle, flag))
             else:
-                rare.append((text, flag))
+                rare.append((needle, flag))
         self._ids = len(texts)
         every = [*texts, *rare]
         self._database = hyperscan.Database()
@@ -107,15 +119,10 @@ class Matcher:
         return lists
 
 
-def _shifts(
-    needle: str, routine: Sequence[tuple[str, int]], *, any_case: bool
-) -> Iterator[tuple[int, int]]:
-    for number, (text, _) in enumerate(routine):
-        inside = text.lower() if any_case else text
-        at = inside.find(needle)
-        while at >= 0:
-            yield number, len(text) - at - len(needle)
-            at = inside.find(needle, at + 1)
+def _ends(needle: str, text: str, *, any_case: bool) -> list[int]:
+    """Where `needle` ends in `text`, each time."""
+    inside = text.lower() if any_case else text
+    return [found.end(1) for found in re.finditer(f"(?=({re.escape(needle)}))", inside)]
 
 
 def _forms(text: str) -> set[str]:

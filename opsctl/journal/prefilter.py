@@ -26,6 +26,7 @@ TRACEBACK: Final = "Traceback (most recent call last)"
 # More than a hit in so many bytes is a sign of hits outside of messages; so many fields are kept.
 _DENSE: Final = 4000
 _FIELDS: Final = 50
+_SHARED: Final = 50  # a field is learned if one line in so many has the same
 _FIELD: Final = re.compile(rb'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
 # Lines that journalctl's indented ones do not continue, and how many are looked back through.
 _NO_HEAD: Final = {b" ", b"{", b"\n", b"\r"}
@@ -141,13 +142,32 @@ class Prefilter:
         """
         block, hits = self._searched(block)
         if len(hits.looked_for) > len(block) // _DENSE and len(self._fields) < _FIELDS:
-            fields = _FIELD.finditer(block, 0, block.find(b"\n"))
-            found = [each[0] for each in fields if each[1].decode() not in READ]
-            learned = [each for each in found if self._matcher.hits(each).looked_for]
+            learned = self._in_the_way(block)
             if learned:
                 self._fields = (*self._fields, *learned)
                 block, hits = self._searched(block)
         return block, hits
+
+    def _in_the_way(self, block: bytes) -> list[bytes]:
+        """Texts of the first line's other fields that hold a needle and that many lines share.
+
+        Neighbouring fields as one text, where they stay the same together: one pass drops all.
+        """
+        fields = list(_FIELD.finditer(block, 0, block.find(b"\n")))
+        others = [each for each in fields if each[1].decode() not in READ]
+        runs: list[list[re.Match[bytes]]] = []
+        for each in others:
+            if runs and block[runs[-1][-1].end() : each.start()].strip() == b",":
+                runs[-1].append(each)
+            else:
+                runs.append([each])
+        usual = block.count(b"\n") // _SHARED
+        found: list[bytes] = []
+        for run in runs:
+            whole = block[run[0].start() : run[-1].end()]
+            texts = [whole] if block.count(whole) > usual else [each[0] for each in run]
+            found += [text for text in texts if self._matcher.hits(text).looked_for]
+        return [text for text in found if block.count(text) > usual]
 
     def _searched(self, block: bytes) -> tuple[bytes, Hits]:
         for text in self._fields:

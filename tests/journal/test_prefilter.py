@@ -214,6 +214,19 @@ def test_needles_in_other_fields_are_learned(monkeypatch: pytest.MonkeyPatch) ->
     assert len(parsed) < 10
 
 
+def test_a_field_that_differs_from_line_to_line_is_not_learned() -> None:
+    def line(number: int) -> bytes:
+        fields = {"A": "same", "B": f"error {number}", "MESSAGE": "nothing", "C": "batch"}
+        return json.dumps(fields).encode() + b"\n"
+
+    data = b"".join(map(line, range(3_000)))
+    filtered = pf.Prefilter(SELECTION, Lines(), lambda number, raw: None)
+    block, hits = filtered._without_fields(data)
+    assert len(hits.looked_for) == 3_000, "those of B"
+    assert b"batch" not in block
+    assert block.count(b'"A": "same"') == 3_000
+
+
 def test_after_its_window_a_process_is_left_out_again() -> None:
     calm = [("[2026-01-31 10:20:30 TP0] calm", 1)] * 200
     lines = [(LOUD[0], 1), ("  frame", 1), *calm, ("  odd", 1)]

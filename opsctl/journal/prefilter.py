@@ -26,6 +26,7 @@ TRACEBACK: Final = "Traceback (most recent call last)"
 # More than a hit in so many bytes is a sign of hits outside of messages; so many fields are kept.
 _DENSE: Final = 4000
 _FIELDS: Final = 50
+_KEY: Final = 32
 _SHARED: Final = 50  # a field is learned if one line in so many has the same
 _FIELD: Final = re.compile(rb'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
 # Lines that journalctl's indented ones do not continue, and how many are looked back through.
@@ -171,7 +172,7 @@ class Prefilter:
 
     def _searched(self, block: bytes) -> tuple[bytes, Hits]:
         for text in self._fields:
-            block = block.replace(text, b'"":""')
+            block = _without(text, block)
         return block, self._matcher.hits(block)
 
     def _between(
@@ -227,3 +228,12 @@ class Prefilter:
             if block[begin : begin + 1] not in _NO_HEAD:
                 self._lines.feed(block[begin : block.find(b"\n", begin)])
                 return
+
+
+def _without(text: bytes, block: bytes) -> bytes:
+    """`block.replace(text, …)` by an empty field, in half the time: bytes.replace turns to
+    another algorithm for long texts, which is slow where they are found often."""
+    key, rest = text[:_KEY], text[_KEY:]
+    head, *parts = block.split(key)
+    kept = [b'"":""' + part[len(rest) :] if part.startswith(rest) else key + part for part in parts]
+    return b"".join((head, *kept))

@@ -227,6 +227,13 @@ def test_a_field_that_differs_from_line_to_line_is_not_learned() -> None:
     assert block.count(b'"A": "same"') == 3_000
 
 
+@given(st.lists(st.sampled_from([b"text", b"te", b"x" * 31 + b"yz", b"x" * 32, b"\n"])))
+def test_a_text_is_taken_out(parts: list[bytes]) -> None:
+    block = b"".join(parts)
+    for text in (b"text", b"x" * 31 + b"yz"):
+        assert pf._without(text, block) == block.replace(text, b'"":""')
+
+
 def test_after_its_window_a_process_is_left_out_again() -> None:
     calm = [("[2026-01-31 10:20:30 TP0] calm", 1)] * 200
     lines = [(LOUD[0], 1), ("  frame", 1), *calm, ("  odd", 1)]

@@ -21,7 +21,7 @@ _SNIFFED: Final = 1 << 16
 
 _PACKED: Final = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 _CUT: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_VERBOSE: Final = re.compile(rb"^[A-Z][a-z]{2} \d{4}-\d\d-\d\d [\d:.]+ \S+ \[s=[0-9a-f]+;", re.M)
+_VERBOSE: Final = re.compile(rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d [\d:.]+ \S+ \[s=[0-9a-f]+;")
 
 
 class Source:
@@ -85,7 +85,7 @@ def _refuse(head: bytes) -> None:
         raise UsageError("this is journald's own file", remedy=f"{again} --file=FILE")
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         raise UsageError("this file is packed by zstd", remedy="zstd -dc FILE, and a pipe")
-    if head.startswith(b"__CURSOR=") or b"\n__REALTIME_TIMESTAMP=" in head:
+    if head.startswith((b"__CURSOR=", b"__REALTIME_TIMESTAMP=")):
         raise UsageError("this is journalctl's export format", remedy=again)
     if _VERBOSE.match(head) or head.startswith(b"{\n"):
         raise UsageError("one entry takes several lines here", remedy=again)

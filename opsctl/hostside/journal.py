@@ -6,7 +6,9 @@ import json
 import os
 import re
 import select
+import shutil
 import subprocess
+import threading
 import time
 from typing import Any, Dict, List, Optional
 
@@ -23,7 +25,10 @@ FIELDS = (
 BASE = ["journalctl", "--output=json", "--output-fields=" + FIELDS, "--all", "--no-pager", "-q"]
 
 # What journalctl says of a regular expression that it cannot compile, with PCRE2's reason.
-_BAD_PATTERN = re.compile(r'Bad pattern ".*": (.+)', re.DOTALL)
+_BAD_PATTERN = re.compile(r'Bad pattern "(.*)": (.+)', re.DOTALL)
+# SD_MESSAGE_JOURNAL_DROPPED (sd-messages.h); its text since systemd 209 (journald-server.c).
+DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
+_SUPPRESSED = re.compile(r"Suppressed (\d+) messages from (\S+)")
 
 Entry = Dict[str, Any]
 
@@ -36,6 +41,89 @@ def scope(unit: str, invocation: Optional[str]) -> List[str]:
     if invocation:
         return ["_SYSTEMD_INVOCATION_ID=" + invocation, "+", "INVOCATION_ID=" + invocation]
     return ["--unit=" + unit]
+
+
+def read(
+    unit: str,
+    invocation: Optional[str] = None,
+    lines: int = 20000,
+    grep: Optional[str] = None,
+    since: Optional[float] = None,
+) -> Dict[str, Any]:
+    """What `query` gives as `entries`, and as `facts` whether it can be all there was."""
+    return {
+        "entries": query(unit, invocation, lines, grep, since),
+        "facts": facts(unit, invocation, since),
+    }
+
+
+def first(unit: str, invocation: Optional[str], grep: Optional[str] = None) -> Optional[Entry]:
+    """The first entry, or the first that matches; None without one.
+
+    From the start on, and not further than need be: what a start says once, such as that it
+    is ready, it says near its beginning, and --grep with --lines would read from the end.
+    """
+    # Into a pipe journalctl writes 4 KiB at a time: one match would come when it ends.
+    argv = [*(["stdbuf", "--output=L"] if shutil.which("stdbuf") else []), *BASE]
+    if grep is not None:
+        argv.append("--grep=" + grep)
+    argv += scope(unit, invocation)
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        timer = threading.Timer(50.0, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout:
+                if line.startswith(b"{"):
+                    return dict(json.loads(line))
+            return None
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+def facts(
+    unit: str, invocation: Optional[str] = None, since: Optional[float] = None
+) -> Dict[str, Any]:
+    """How much of a start the journal still has. Times are Unix seconds on this host.
+
+    {started: when the unit's main process began, None unless `invocation` is the present one;
+    begins: the time of its first entry that is left, None without any; suppressed: what the
+    rate limit dropped, [{time, count}]}. journald says that in its own log, not in the unit's,
+    and only with the unit's next line after the drop: of a process that died, perhaps never.
+    """
+    began = first(unit, invocation)
+    begins = _seconds(began)
+    argv = ["journalctl", "--output=json", "--output-fields=MESSAGE,_TRANSPORT", "--no-pager", "-q"]
+    after = begins if since is None else since
+    if after is not None:
+        argv.append("--since=@%.6f" % after)
+    argv.append("MESSAGE_ID=" + DROPPED)
+    suppressed: List[Dict[str, Any]] = []
+    for entry in _entries(argv):
+        found = _SUPPRESSED.match(str(entry.get("MESSAGE")))
+        # Whoever can write to the journal could say the same.
+        if found and found.group(2) == unit and entry.get("_TRANSPORT") == "driver":
+            suppressed.append({"time": _seconds(entry), "count": int(found.group(1))})
+    return {"started": _started(unit, invocation), "begins": begins, "suppressed": suppressed}
+
+
+def _started(unit: str, invocation: Optional[str]) -> Optional[float]:
+    argv = ["systemctl", "show", "--property=InvocationID,ExecMainStartTimestampMonotonic"]
+    done = units.run([*argv, "--", unit])
+    shown = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    ticks = shown.get("ExecMainStartTimestampMonotonic", "")
+    if not ticks.isdigit() or ticks == "0" or invocation not in (None, shown.get("InvocationID")):
+        return None
+    return time.time() - (time.monotonic() - int(ticks) / 1e6)
+
+
+def _seconds(entry: Optional[Entry]) -> Optional[float]:
+    """When journald took the entry in."""
+    stamp = str((entry or {}).get("__REALTIME_TIMESTAMP", ""))
+    return int(stamp) / 1e6 if stamp.isdigit() else None
 
 
 def query(
@@ -56,19 +144,23 @@ def query(
     if grep is not None:
         # With --grep and --lines journalctl would reverse the order by itself.
         argv += ["--grep=" + grep, "--reverse"]
-    done = units.run([*argv, *scope(unit, invocation)], timeout=50)
+    entries = _entries([*argv, *scope(unit, invocation)])
+    return entries if grep is None else entries[::-1]
+
+
+def _entries(argv: List[str]) -> List[Entry]:
+    done = units.run(argv, timeout=50)
     # --grep without a match exits 1 and says nothing.
-    bad = _BAD_PATTERN.match(done.stderr.strip()) if grep is not None else None
+    bad = _BAD_PATTERN.match(done.stderr.strip())
     if done.returncode != 0 and bad:
         raise HostFault(
             "bad_pattern",
-            "%r is not a regular expression: %s" % (grep, bad.group(1)),
+            "%r is not a regular expression: %s" % (bad.group(1), bad.group(2)),
             "a sign that stands for itself needs a backslash, such as '\\['",
         )
     if done.returncode != 0 and done.stderr.strip():
         raise HostFault("journal_failed", "journalctl failed: %s" % done.stderr.strip())
-    entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return entries if grep is None else entries[::-1]
+    return [json.loads(line) for line in done.stdout.split("\n") if line.startswith("{")]
 
 
 class Follower:

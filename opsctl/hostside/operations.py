@@ -310,5 +310,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "unit_state": unit.show,
     "unit_control": control,
     "journal": journal.query,
+    "journal_read": journal.read,
+    "journal_first": journal.first,
 }
 STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}

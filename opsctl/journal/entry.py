@@ -11,6 +11,12 @@ from opsctl.journal.text import clean
 # What stands where journald left a field out: without --all it replaces fields of
 # 4096 bytes or more by null.
 TOO_LONG: Final = "(field too long for the journal's JSON)"
+# The fields that an entry is made of, and the stamps that a reader looks at.
+READ: Final = {
+    "MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "SYSLOG_PID", "UNIT", "INVOCATION_ID",
+    "OBJECT_SYSTEMD_INVOCATION_ID", "_SYSTEMD_INVOCATION_ID", "_PID", "_COMM", "__CURSOR",
+    "_SOURCE_REALTIME_TIMESTAMP", "__REALTIME_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "_BOOT_ID",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ def field_text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, list):  # repeated: the first was there first
         value = value[0] if value else None
     try:

@@ -10,6 +10,11 @@ _ANSI: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
+# The same in UTF-8, for whole blocks; none of them spans a line there.
+ANSI_BYTES: Final = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])"
+    rb"|\xc2\x9b[0-?]*[ -/]*[@-~]"
+)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 

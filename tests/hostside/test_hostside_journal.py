@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,84 @@ def test_a_follower_outlives_journalctl(tools: Path) -> None:
     assert follower.read(0.05) == []
     assert follower.read(0.05) == []
     follower.close()
+
+
+SHOWN = "InvocationID=i1\nExecMainStartTimestampMonotonic=%d\n"
+HEAD = '{"MESSAGE": "Started", "__REALTIME_TIMESTAMP": "1700000000500000"}'
+DROPPED = (
+    '{"MESSAGE": "Suppressed 12 messages from s.service", "_TRANSPORT": "driver",'
+    ' "__REALTIME_TIMESTAMP": "1700000007000000"}'
+)
+
+
+def host(tools: Path, said: str, ticks: int = 0) -> Path:
+    """A journal of one start, and what journald says of itself."""
+    put_tool(tools, "systemctl", f"cat <<'.'\n{SHOWN % ticks}.")
+    return journalctl(
+        tools,
+        f'echo "$@" >> {tools}/every\ncase "$*" in\n*MESSAGE_ID=*) cat <<\'.\'\n{said}\n.\n;;\n'
+        f"*) cat <<'.'\n{HEAD}\n.\nesac",
+    )
+
+
+def test_what_is_left_of_a_start_and_what_was_dropped(tools: Path) -> None:
+    ticks = int((time.monotonic() - 60) * 1e6)
+    host(tools, DROPPED, ticks)
+    found = journal.read("s.service", "i1", lines=5)
+    assert [entry["MESSAGE"] for entry in found["entries"]] == ["Started"]
+    facts = found["facts"]
+    assert facts["begins"] == 1700000000.5
+    assert facts["suppressed"] == [{"time": 1700000007.0, "count": 12}]
+    assert facts["started"] == pytest.approx(time.time() - 60, abs=5)
+    asked = (tools / "every").read_text()
+    assert "--since=@1700000000.500000 MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e" in asked
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        DROPPED.replace("s.service", "other.service"),
+        DROPPED.replace("driver", "stdout"),
+        DROPPED.replace('"Suppressed', '"Forwarded'),
+        "",
+    ],
+)
+def test_only_journald_itself_speaks_of_drops(tools: Path, said: str) -> None:
+    host(tools, said)
+    assert journal.facts("s.service", "i1")["suppressed"] == []
+
+
+def test_the_start_of_an_earlier_invocation_is_not_known(tools: Path) -> None:
+    host(tools, "", ticks=5)
+    assert journal.facts("s.service", "i0")["started"] is None
+    assert journal.facts("s.service", "i1")["started"] is not None
+    host(tools, "", ticks=0)
+    assert journal.facts("s.service", "i1")["started"] is None, "it never ran"
+
+
+def test_a_start_of_which_nothing_is_left(tools: Path) -> None:
+    put_tool(tools, "systemctl", "exit 0")
+    journalctl(tools, "exit 1")
+    assert journal.facts("s.service", "i1") == {"started": None, "begins": None, "suppressed": []}
+
+
+def test_the_first_match_is_not_waited_for(tools: Path) -> None:
+    asked = journalctl(tools, 'echo \'{"MESSAGE": "ready"}\'; exec sleep 300')
+    began = time.monotonic()
+    assert journal.first("s.service", "i1", grep="ready") == {"MESSAGE": "ready"}
+    assert time.monotonic() - began < 60
+    assert "--lines" not in asked.read_text(), "it would read from the end"
+    assert "--grep=ready _SYSTEMD_INVOCATION_ID=i1" in asked.read_text()
+
+
+def test_the_first_match_leaves_journalctls_buffer_at_once(tools: Path) -> None:
+    # grep's standard output is fully buffered into a pipe, as journalctl's is.
+    journalctl(tools, "(echo '{}'; exec sleep 60) | grep .")
+    began = time.monotonic()
+    assert journal.first("s.service", "i1") == {}
+    assert time.monotonic() - began < 45
+
+
+def test_a_line_separator_in_a_message_ends_no_line(tools: Path) -> None:
+    journalctl(tools, 'printf \'{"MESSAGE": "a\\342\\200\\250b"}\\n\'')
+    assert journal.query("s.service") == [{"MESSAGE": "a\u2028b"}]

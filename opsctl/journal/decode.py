@@ -1,0 +1,138 @@
+"""Decode lines, most lines of a long journal, by their places in a block of raw bytes.
+
+They are what `opsctl.sglang.DecodeBatch` is, for a fraction of its price: nothing is parsed
+until a figure is asked for. Fields are found by their keys, as in `opsctl.sglang.grammar`:
+their order and neighbours differ between versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from opsctl.journal.entry import Entry
+from opsctl.journal.lines import entry_from_line
+from opsctl.journal.matcher import COLONS
+from opsctl.journal.plain import PREFIX, iso_time
+
+_LONGEST_TAG: Final = 80
+_OPENERS: Final = tuple(f'"MESSAGE"{colon}"'.encode() for colon in COLONS)
+_PREFIX: Final = re.compile(PREFIX.encode())
+# Possessive: no part of a line is tried twice.
+_LENGTH: Final = re.compile(rb'(?:[^",\\\n]*+,)*? accept len: ([\d.]+)')
+_FIELDS: Final = re.compile(rb'[^"\\\n]*+')
+_GRAPH: Final = re.compile(rb" graph: (True|False)")
+_SPEED: Final = re.compile(rb" gen throughput \(token/s\): ([\d.]+)")
+_RUNNING: Final = re.compile(rb"#running-req: (\d+)")
+_TAG: Final = re.compile(r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)? ?(.*)")
+
+
+def own_lines(block: bytes, mentions: list[int]) -> list[int]:
+    """Of the places right after "Decode batch" those of lines that a run may hold.
+
+    The message must begin with its tag, so that no prompt quoted in a log counts.
+    """
+    found = []
+    span = 0  # from the tag's opening to the place, of the line before: mostly this one's too
+    for place in mentions:
+        tag = place - span
+        if block[tag : tag + 1] != b"[" or block.find(b"[", tag + 1, place) >= 0:
+            tag = block.rfind(b"[", max(0, place - _LONGEST_TAG), place)
+        if tag < 0 or block[place - 14 : place - 12] != b"] ":
+            continue
+        if block.endswith(_OPENERS, 0, tag) or _PREFIX.fullmatch(
+            block, _line_begin(block, tag), tag
+        ):
+            found.append(place)
+            span = place - tag
+    return found
+
+
+def _line_begin(block: bytes, at: int) -> int:
+    return block.rfind(b"\n", 0, at) + 1
+
+
+class DecodeLine(NamedTuple):
+    """One decode line; its figures as those of `DecodeBatch`."""
+
+    tag: str  # "2026-01-31 10:20:30 TP0"
+    fields: bytes
+
+    @property
+    def rank(self) -> str:
+        found = _TAG.match(self.tag)
+        return found[1] if found else ""
+
+    @property
+    def tag_time(self) -> float:
+        """Unix seconds by the tag, which has no zone and counts as UTC; 0.0 without one."""
+        return iso_time(self.tag[:19])
+
+    @property
+    def accept_len(self) -> float | None:
+        found = _LENGTH.match(self.fields)
+        return float(found[1]) if found else None
+
+    @property
+    def running(self) -> int:
+        found = _RUNNING.search(self.fields)
+        return int(found[1]) if found else 0
+
+    @property
+    def cuda_graph(self) -> bool | None:
+        found = _GRAPH.search(self.fields)
+        return found[1] == b"True" if found else None
+
+    @property
+    def gen_throughput(self) -> float | None:
+        found = _SPEED.search(self.fields)
+        return float(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRun:
+    """Decode lines between which nothing else of interest stands, in order.
+
+    Holds a block of the input (megabytes): keep figures, not the run.
+    """
+
+    first: int  # number in the input, from 0, of the line that begins at `begin`
+    begin: int
+    block: bytes
+    places: list[int]  # in `block`, right after "Decode batch"
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[DecodeLine]:
+        for place in self.places:
+            tag_end = self.block.rfind(b"]", 0, place)
+            tag = self.block.rfind(b"[", max(0, place - _LONGEST_TAG), tag_end) + 1
+            fields = _FIELDS.match(self.block, place)
+            yield DecodeLine(
+                self.block[tag:tag_end].decode("utf-8", "replace"), fields[0] if fields else b""
+            )
+
+    @property
+    def accept_lens(self) -> list[float]:
+        """Of the lines that have one: tokens a verify step, the bonus token among them."""
+        block, match = self.block, _LENGTH.match
+        return [float(found[1]) for at in self.places if (found := match(block, at)) is not None]
+
+    @property
+    def lines(self) -> list[int]:
+        """Their numbers in the input, from 0."""
+        numbers, number, at = [], self.first, self.begin
+        for place in self.places:
+            number += self.block.count(b"\n", at, place)
+            numbers.append(number)
+            at = place
+        return numbers
+
+    def entry(self, index: int) -> Entry:
+        """One of them, negative from the end, as any other entry."""
+        place = self.places[index]
+        begin = _line_begin(self.block, place)
+        return entry_from_line(self.block[begin : self.block.find(b"\n", place)])

@@ -12,7 +12,7 @@ from opsctl.inventory.models import Smoke
 from opsctl.journal import Acceptance, Diagnosis
 from opsctl.sglang import ChatAnswer, DecodeBatch, GenerateAnswer, ServerError, SpecCounters
 from opsctl.smoke import Probes, SmokeResult, UnitFacts, judge
-from opsctl.smoke.repetition import tail_loop
+from opsctl.repetition import tail_loop
 
 CASES = [
     json.loads(line)

@@ -1,0 +1,118 @@
+"""The rule base: every sign has a line that shows it, and no line of a sign lacks a needle."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from opsctl.journal import diagnose, entry_from_text
+from opsctl.journal.rules import STEADY_NEEDLES, Sign, needles, rule_base
+
+DATA = Path(__file__).parent / "data"
+BASE = rule_base()
+# "Kinds to tell apart": those that a server's journal can hold.
+KINDS = (
+    "gpu_lost gpu_ecc gpu_hang driver_mismatch host_oom_killed shm_exhausted weights_corrupt "
+    "model_path_missing bad_cli_args port_in_use kernel_undefined_symbol missing_shared_library "
+    "flashinfer_version_mismatch no_kernel_image jit_compile_failure kv_pool_leak "
+    "kv_pool_exhausted nan_logits tensor_size_mismatch cuda_oom graph_capture_failure "
+    "illegal_memory_access device_side_assert spec_config_error tokenizer_error import_error "
+    "python_error_after_patch detokenizer_crash nccl_timeout nccl_error nccl_hang segfault "
+    "python_error watchdog_timeout health_hang warmup_failure child_died journal_gap stop_hang "
+    "startup_timeout restart_loop exit_code_lies orphan_processes degenerate_output "
+    "zero_acceptance implausible_acceptance acceptance_decay acceptance_collapse "
+    "graph_divergence ready decode_stats load_progress benign_warning client_error "
+    "request_payload retract_warning false_healthy false_unhealthy patch_not_active"
+).split()
+
+
+def test_every_kind_is_there_and_says_what_it_means() -> None:
+    assert set(KINDS) <= BASE.kinds.keys()
+    for kind in BASE.kinds.values():
+        assert kind.cause.endswith("."), kind.name
+        assert kind.remedy.endswith("."), kind.name
+        assert kind.source, kind.name
+        assert kind.incident == (kind.severity in {"fatal", "hardware", "error", "degraded"}) or (
+            kind.severity == "warn"
+        ), kind.name
+
+
+def signs() -> list[object]:
+    return [pytest.param(sign, id=f"{sign.kind}-{sign.patterns[0][:24]}") for sign in BASE.signs]
+
+
+@pytest.mark.parametrize("sign", signs())
+def test_a_sign_finds_its_examples(sign: Sign) -> None:
+    assert sign.examples
+    assert not sign.pattern.search("")
+    for example in sign.examples:
+        assert any(sign.found_in(part, part.lower()) for part in parts(example))
+        found = diagnose([entry_from_text(example)])
+        if sign.tier == "notice":
+            assert found.kind != sign.kind
+        else:
+            assert (found.kind, found.incident) == (sign.kind, BASE.kinds[sign.kind].incident)
+
+
+def parts(line: str) -> list[str]:
+    """The line, and the line without what stands before a record's own words."""
+    return [line, line.partition("] ")[2] or line, re.sub(r"^\S+ +", "", line)]
+
+
+@pytest.mark.parametrize("sign", signs())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_a_pattern_matches_has_a_needle(sign: Sign, data: st.DataObject) -> None:
+    pattern = data.draw(st.sampled_from(sign.patterns))
+    ascii_only = st.characters(codec="ascii", exclude_categories=["Cc"])
+    text = data.draw(st.from_regex(re.compile(pattern), alphabet=ascii_only))
+    assert any(needle in text.lower() for needle in sign.needles), text
+
+
+def test_needles_are_plain_and_lower_case() -> None:
+    assert all(needle and needle == needle.lower() for needle in needles())
+    assert set(STEADY_NEEDLES) <= set(needles())
+
+
+def decisive_lines() -> list[str]:
+    cases = [
+        json.loads(line)
+        for name in ("public-reports.jsonl", "unlike.jsonl")
+        for line in (DATA / name).read_text(encoding="utf-8").splitlines()
+    ]
+    return [
+        case["lines"][at]
+        for case in cases
+        for at in diagnose(entry_from_text(line) for line in case["lines"]).decisive
+    ]
+
+
+def test_no_line_that_decides_lacks_a_needle() -> None:
+    """Of a traceback's frames a reader passes all on; an exception has a needle of its own."""
+    texts = needles()
+    for line in decisive_lines():
+        assert any(needle in line.lower() for needle in texts), line
+
+
+STEADY = [
+    "[2026-09-20 10:00:01 DP0 TP0 EP0] Decode batch [10401], #running-req: 2, #full token: 8123, "
+    "full token usage: 0.02, mamba num: 4, accept len: 3.42, accept rate: 0.81, "
+    "cuda graph: True, gen throughput (token/s): 212.02, #queue-req: 0",
+    "[2026-04-05 20:02:51] Prefill batch, #new-seq: 1, #new-token: 158, #cached-token: 0, "
+    "token usage: 0.08, #running-req: 31, #queue-req: 0, cuda graph: True, "
+    "input throughput (token/s): 559.53",
+    '[2026-04-05 20:02:51] INFO:     127.0.0.1:40052 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
+    '[2026-04-05 20:02:51] INFO:     10.0.0.7:40052 - "GET /health HTTP/1.1" 200 OK',
+    '[2026-04-05 20:02:51] INFO:     10.0.0.7:40052 - "GET /metrics HTTP/1.1" 200 OK',
+]
+
+
+@pytest.mark.parametrize("line", STEADY)
+def test_lines_of_every_second_have_no_needle_but_their_own(line: str) -> None:
+    hit = {needle for needle in needles() if needle in line.lower()}
+    assert hit <= set(STEADY_NEEDLES)

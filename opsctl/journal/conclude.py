@@ -93,7 +93,11 @@ class _Judgement:
         """Not what only words the same line in general terms, nor a guess beside a cause."""
         if not found.incident:
             return found.kind in _BESIDE
-        same = found.tier == first.tier and found.line == first.line and found.order > first.order
+        same = (
+            found.tier == first.tier == "cause"
+            and found.line == first.line
+            and found.order > first.order
+        )
         guessed = found.tier == "absence" and found.kind == "python_error"
         return not same and not guessed
 
@@ -271,6 +275,6 @@ class _Judgement:
                 severity=severity,
                 action=action,
                 first=first,
-            )  # fmt: skip
+            )
         )
         return True

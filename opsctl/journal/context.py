@@ -82,29 +82,29 @@ def refined(found: Finding, around: Surroundings) -> Finding:
 
 
 def _action(found: Finding, trace: Traceback | None, around: Surroundings) -> str:
-    patched = trace is not None and _touches(trace, around.patched)
-    match found.kind:
-        case kind if kind in _PATCHABLE and patched:
-            return "rollback_patch"
-        case "graph_capture_failure" if "peer_rank_died" in around.kinds:
-            return "investigate"
-        case "python_error" if trace is None or not trace.fatal or not trace.exception:
-            return "upgrade" if _code_fault(found.text) else found.action
-        case "python_error":
-            return "upgrade" if trace.exception_name in _CODE_FAULTS else found.action
-        case "illegal_memory_access" | "device_side_assert":
-            # The first batches of a start that had just become ready: what is new is at fault.
-            if found.kind == "illegal_memory_access" and 0 <= around.ready_at < found.line:
-                if around.decoded_at < around.ready_at:
-                    return "rollback_patch"
-            files = trace.frames if trace is not None else []
-            foreign = bool(files) and _KERNEL_PACKAGES.search(files[-1][0])
-            return "upgrade" if foreign or _KERNEL_TEST.search(found.text) else found.action
+    if found.kind in _PATCHABLE and trace is not None and _touches(trace, around.patched):
+        return "rollback_patch"
+    if found.kind == "graph_capture_failure" and "peer_rank_died" in around.kinds:
+        return "investigate"
+    if found.kind == "python_error" and _code_fault(found, trace):
+        return "upgrade"
+    if found.kind == "illegal_memory_access":
+        return _action_on_illegal_access(found, trace, around)
     return found.action
 
 
-def _code_fault(text: str) -> bool:
-    return any(f"{name}:" in text for name in _CODE_FAULTS)
+def _action_on_illegal_access(found: Finding, trace: Traceback | None, around: Surroundings) -> str:
+    if around.decoded_at < around.ready_at < found.line:
+        return "rollback_patch"  # the first work of this start: what is new is at fault
+    frames = trace.frames if trace is not None else []
+    foreign = bool(frames) and _KERNEL_PACKAGES.search(frames[-1][0]) is not None
+    return "upgrade" if foreign or _KERNEL_TEST.search(found.text) else found.action
+
+
+def _code_fault(found: Finding, trace: Traceback | None) -> bool:
+    if trace is not None and trace.exception:
+        return trace.exception_name in _CODE_FAULTS
+    return any(f"{name}:" in found.text for name in _CODE_FAULTS)
 
 
 def _touches(trace: Traceback, patched: Collection[str]) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from opsctl.journal.conclude import conclude
@@ -37,7 +39,20 @@ _FOREIGN: Final = re.compile(r"\bProcess (\d+) has \d+(?:\.\d+)? [GM]iB memory i
 # The rest of a record after a user's text that had newlines in it.
 _END_OF_TEXT: Final = re.compile(r"""['"][\s,)}\]]*(?:\w+=|$)""")
 _LONGEST_TEXT: Final = 400  # lines
+_MOST_PIDS: Final = 1000
 _LONGEST: Final = 2000  # characters of a line that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """`text` is the line after all that stands before its own words; `tagged`: by SGLang."""
+
+    number: int
+    at: float  # Unix seconds, 0.0 without a time
+    entry: Entry
+    line: str
+    text: str
+    tagged: bool
 
 
 class Gap(Protocol):
@@ -60,7 +75,6 @@ class Diagnoser:
 
     def __init__(self, *, now: float | None = None, patched: Collection[str] = ()) -> None:
         self._base: RuleBase = rule_base()
-        self._signs: tuple[Sign, ...] = self._base.signs
         self._seen = Seen(now=now, patched=patched)
         self._findings = Findings()
         self._user_text: dict[int | None, int] = {}  # lines that may still be a user's, by process
@@ -68,10 +82,9 @@ class Diagnoser:
 
     def feed(self, line: int, entry: Entry) -> None:
         """Take in an entry, which begins at `line` (from 0) of the input."""
-        message = entry.message
-        if entry.pid is not None and len(self._pids) < 1000:
+        if entry.pid is not None and len(self._pids) < _MOST_PIDS:
             self._pids.add(entry.pid)
-        for text in split_lines(message):
+        for text in split_lines(entry.message):
             self._line(line, entry, text)
 
     def note(self, gap: Gap) -> None:
@@ -85,71 +98,95 @@ class Diagnoser:
 
     def _line(self, number: int, entry: Entry, line: str) -> None:
         at = entry.realtime or _own_time(line)
-        seen = self._seen
-        seen.silence.seen(number, at)
-        if _STEADY.match(line) and (batch := parse(line)) is not None:
-            self._user_text.pop(entry.pid, None)
-            seen.batch(number, at, batch, line)
-            # Most lines of a long journal, and they say nothing else, unless another rank
-            # wrote into the middle of one.
-            if "rror" not in line and "Traceback" not in line:
-                return
+        self._seen.silence.seen(number, at)
+        if self._batch(number, at, entry, line):
+            return
         _, rest = split_prefix(line)
-        tagged = rest != line
-        text, bare = _without_lead(rest), rest if tagged else _without_lead(line)
-        if self._quotes_users(entry, text, tagged=tagged):
-            return
-        if not tagged and seen.outputs.feed(number, text):
-            seen.numbers.text(number, text)
-            seen.show(number, line)
-            return
-        if says_nothing(text):
-            parsed = parse(line)
+        read = _Line(number, at, entry, line, _without_lead(rest), tagged=rest != line)
+        if not (self._quotes_users(read) or self._aside(read)):
+            self._record(read)
+
+    def _batch(self, number: int, at: float, entry: Entry, line: str) -> bool:
+        """Most lines of a long journal. They say nothing else, unless another rank wrote into
+        the middle of one."""
+        if not _STEADY.match(line) or (batch := parse(line)) is None:
+            return False
+        self._user_text.pop(entry.pid, None)
+        self._seen.batch(number, at, batch, line)
+        return "rror" not in line and "Traceback" not in line
+
+    def _aside(self, read: _Line) -> bool:
+        """Lines that are nobody's log record of what the server does: a probe's, the server's
+        arguments, an access log."""
+        seen = self._seen
+        if not read.tagged and seen.outputs.feed(read.number, read.text):
+            seen.numbers.text(read.number, read.text)
+            seen.show(read.number, read.line)
+            return True
+        if says_nothing(read.text):
+            parsed = parse(read.line)
             if isinstance(parsed, ln.ServerArgs):
                 seen.arguments(parsed)
+            return True
+        return self._access(read)
+
+    def _record(self, read: _Line) -> None:
+        """A line of the server's, of the kernel's, or of whoever else writes here."""
+        visible, is_open = without_user_text(read.text)
+        if self._payload(read, visible):
+            self._user_text[read.entry.pid] = _LONGEST_TEXT if is_open else 0
             return
-        if self._access(number, at, entry, text):
-            return
-        source = seen.tracebacks.feed(number, entry.pid, line if tagged else bare)
-        if (trace := seen.tracebacks.open(entry.pid)) is not None and trace.start == number:
-            trace.phase = seen.phase()
+        collector, pid = self._seen.tracebacks, read.entry.pid
+        record = read.line.removesuffix(read.text) if read.tagged else ""
+        source = collector.feed(read.number, pid, record + visible)
+        trace = collector.open(pid)
+        if trace is not None and trace.start == read.number:
+            trace.phase = self._seen.phase()
         if source:
             return
-        visible, is_open = without_user_text(text)
-        self._say(number, at, entry, line, visible)
-        taken = self._match(number, entry, visible)
-        if taken == "request_payload":
-            self._user_text[entry.pid] = _LONGEST_TEXT if is_open else 0
-            self._worth_saying(number, text)
-        if not taken and seen.tracebacks.open(entry.pid) is None and EXCEPTION.match(visible):
-            seen.exception(number, redact(line)[:_LONGEST], tagged=tagged)
+        self._say(read, visible)
+        if not self._match(read, visible) and trace is None and EXCEPTION.match(visible):
+            shown = redact(read.line)[:_LONGEST]
+            self._seen.exception(read.number, shown, tagged=read.tagged)
 
-    def _worth_saying(self, number: int, text: str) -> None:
-        """A user's words that sound like an incident."""
-        lowered = text.lower()
-        if any(s.tier in {"cause", "symptom"} and s.found_in(text, lowered) for s in self._signs):
-            kind = self._base.kinds["request_payload"]
-            self._findings.add(finding(kind, number, redact(text), tier="quiet", first=True))
-
-    def _quotes_users(self, entry: Entry, text: str, *, tagged: bool) -> bool:
+    def _quotes_users(self, read: _Line) -> bool:
         """Whether a user's text, which had newlines in it, goes on in this line."""
-        left = self._user_text.get(entry.pid, 0)
-        if left:
-            self._user_text[entry.pid] = left - 1
-            if tagged or entry.from_manager or _END_OF_TEXT.search(text):
-                self._user_text[entry.pid] = 0
-        return left > 0 and not tagged and not entry.from_manager
+        pid = read.entry.pid
+        left = self._user_text.get(pid, 0)
+        if not left:
+            return False
+        over = read.tagged or read.entry.from_manager
+        ends = over or _END_OF_TEXT.search(read.text) is not None
+        self._user_text[pid] = 0 if ends else left - 1
+        return not over
 
-    def _access(self, number: int, at: float, entry: Entry, text: str) -> bool:
+    def _payload(self, read: _Line, visible: str) -> bool:
+        """Whether the line logs a request or an answer; then it says nothing of the server."""
+        lowered = visible.lower()
+        for sign in self._base.kinds["request_payload"].signs:
+            if sign.found_in(visible, lowered):
+                self._found(sign, read, visible)
+                self._worth_saying(read)
+                return True
+        return False
+
+    def _worth_saying(self, read: _Line) -> None:
+        """A user's words that sound like an incident."""
+        if any(sign.tier in {"cause", "symptom"} for sign in self._base.found_in(read.text)):
+            kind = self._base.kinds["request_payload"]
+            shown = redact(read.text)[:_LONGEST]
+            self._findings.add(finding(kind, read.number, shown, tier="quiet", first=True))
+
+    def _access(self, read: _Line) -> bool:
         """An access log's line, whose path is the client's."""
-        found = ACCESS.match(text)
+        found = ACCESS.match(read.text)
         if found is None:
             return False
-        path, status = found["path"], int(found["status"])
+        number, path, status = read.number, found["path"], int(found["status"])
         seen = self._seen
         shown = f"{found['method']} {path.partition('?')[0]} {status}"
         if path.startswith("/health"):
-            seen.silence.health(number, at, path, status)
+            seen.silence.health(number, read.at, path, status)
             if status >= 500 and not seen.loading and seen.stopped_at is None:
                 self._add("health_hang", number, shown)
         elif found["method"] == "POST" and status == 200:
@@ -160,66 +197,67 @@ class Diagnoser:
             seen.model_info_at = number
         return True
 
-    def _say(self, number: int, at: float, entry: Entry, line: str, text: str) -> None:
+    def _say(self, read: _Line, text: str) -> None:
         """What a line says of the start's progress, its stop and its acceptance."""
-        seen = self._seen
-        parsed = parse(line)
+        seen, number = self._seen, read.number
+        parsed = parse(read.line)
         if parsed is not None:
-            seen.log_line(number, at, parsed)
+            seen.log_line(number, read.at, parsed)
         elif NCCL in text:
-            seen.silence.nccl(number, at)
-        manager = entry.from_manager or entry.identifier == "systemd"
-        if seen.stopped_at is None:
-            if (manager and text.startswith(_STOPPING)) or _SIGTERM.match(text):
-                seen.stopped_at = number
+            seen.silence.nccl(number, read.at)
+        manager = read.entry.from_manager or read.entry.identifier == "systemd"
+        stops = (manager and text.startswith(_STOPPING)) or _SIGTERM.match(text) is not None
+        if stops and seen.stopped_at is None:
+            seen.stopped_at = number
         if "bort request" in text:
             seen.silence.aborted(number)
         if parsed is None and seen.numbers.text(number, text):
-            seen.show(number, redact(line))
+            seen.show(number, redact(read.line)[:_LONGEST])
 
-    def _match(self, number: int, entry: Entry, text: str, *, only_shadows: bool = False) -> str:
-        """The first kind that a line shows, empty if none; a kind that shadows is the only one."""
-        lowered = text.lower()
-        taken = ""
-        for sign in self._signs:
-            if (only_shadows and not sign.shadows) or not sign.found_in(text, lowered):
-                continue
-            self._found(sign, number, entry, text)
-            taken = taken or ("" if sign.tier == "notice" else sign.kind)
+    def _match(self, read: _Line, text: str) -> bool:
+        """Whether the line shows more than an echo; one that shadows is all that it shows."""
+        taken = False
+        for sign in self._base.found_in(text):
+            self._found(sign, read, text)
+            taken = taken or sign.tier != "notice"
             if sign.shadows:
                 break
         return taken
 
-    def _found(self, sign: Sign, number: int, entry: Entry, text: str) -> None:
-        trace = self._seen.tracebacks.open(entry.pid)
+    def _found(self, sign: Sign, read: _Line, text: str) -> None:
+        seen, number = self._seen, read.number
+        trace = seen.tracebacks.open(read.entry.pid)
         kind = self._base.kinds[sign.kind]
-        if trace is not None and trace.handled and kind.incident:
-            return  # one request's; the server goes on
-        if sign.kind == "health_hang" and self._seen.loading:
-            return
-        if self._seen.stopped_at is not None and sign.tier in {"symptom", "notice"}:
-            # It ends as it was told to, by SIGKILL of its own children in the end.
-            if sign.kind == "child_died":
-                self._seen.killed_at = number
+        if kind.incident and not self._counts(sign, number, handled=bool(trace and trace.handled)):
             return
         if trace is not None and kind.incident and sign.tier != "notice":
             trace.explained = True
         shown = redact(text)[:_LONGEST]
-        self._findings.add(finding(kind, number, shown, sign=sign, phase=self._seen.phase()))
+        self._findings.add(finding(kind, number, shown, sign=sign, phase=seen.phase()))
         if sign.kind == "child_died":
-            self._seen.died_at = number
+            seen.died_at = number
             if "crashed" in text:
-                self._seen.silence.child_died(number, _own_time(text) or entry.realtime)
+                seen.silence.child_died(number, read.at)
         foreign = _FOREIGN.search(text) if sign.kind == "cuda_oom" else None
         if foreign and int(foreign[1]) not in self._pids:
             other = self._base.kinds["orphan_processes"]
             self._findings.add(finding(other, number, shown, first=True))
 
+    def _counts(self, sign: Sign, number: int, *, handled: bool) -> bool:
+        """Whether an incident's sign is one where it stands."""
+        seen = self._seen
+        if seen.stopped_at is not None and sign.tier in {"symptom", "notice"}:
+            # It ends as it was told to, by SIGKILL of its own children in the end.
+            if sign.kind == "child_died":
+                seen.killed_at = number
+            return False
+        # One request's traceback, after which the server goes on; a probe that came too early.
+        return not (handled or (sign.kind == "health_hang" and seen.loading))
+
     def _add(self, kind: str, number: int, text: str) -> None:
         rule = self._base.kinds[kind]
-        self._findings.add(
-            finding(rule, number, text, sign=rule.signs[0], phase=self._seen.phase())
-        )
+        sign = rule.signs[0]
+        self._findings.add(finding(rule, number, text, sign=sign, phase=self._seen.phase()))
 
 
 def diagnose(
@@ -244,8 +282,6 @@ def _without_lead(text: str) -> str:
 
 def _own_time(line: str) -> float:
     """The time in SGLang's tag, as if it were UTC; 0.0 without one."""
-    from datetime import UTC, datetime
-
     tag = PREFIX.match(line)
     if tag is None or not tag["at"]:
         return 0.0

@@ -155,9 +155,8 @@ class Numbers:
     def verdicts(self) -> Iterator[Verdict]:
         """Everything that the lines show, the worst first."""
         points = self._points
-        if points and all(point.full for point in points):
-            if sum(point.steps for point in points) >= _FULL_STEPS:
-                yield Verdict("implausible_acceptance", _ends(points))
+        if self.full and sum(point.steps for point in points) >= _FULL_STEPS:
+            yield Verdict("implausible_acceptance", self.full)
         collapse = _collapse(points)
         yield from collapse
         yield from _zero(points)
@@ -266,9 +265,9 @@ def _decay(points: Sequence[Point]) -> Iterator[Verdict]:
 
 def _slow(points: Sequence[Point]) -> Iterator[Verdict]:
     speeds = [point.speed for point in points if point.speed]
-    if sum(p.count for p in points) >= 4 * _MANY and len(speeds) == len(points):
-        if _falls(speeds, _SLOW, points):
-            yield Verdict("throughput_collapse", (points[-1].line,))
+    enough = sum(p.count for p in points) >= 4 * _MANY and len(speeds) == len(points)
+    if enough and _falls(speeds, _SLOW, points):
+        yield Verdict("throughput_collapse", (points[-1].line,))
 
 
 def _falls(values: Sequence[float], share: float, points: Sequence[Point]) -> bool:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from opsctl.repetition import tail_loop, words
 
 NEEDLES: Final = (
-    "smoke", "probe", "canary", "stream:", "arm ", "greedy", "eager", "reference", "content=", "graph:",
+    "smoke", "probe", "canary", "stream:", "arm ", "greedy", "eager", "reference", "content=",
     "spec", "differ", "diverge",
 )  # fmt: skip
 _PROBE: Final = re.compile(
-    r"(?i)(?:smoke|probe|canary|stream|arm|greedy|eager|graph|spec(?:ulation)?|no-?spec|reference)\b"
+    r"(?i)(?:smoke|probe|canary|stream|arm|greedy|eager|spec(?:ulation)?|no-?spec|reference)\b"
     r"[^{}]{0,80}?[:=]"
 )
 _ANSWER: Final = re.compile(r"(?:GET|POST) /\S+ (?:HTTP/[\d.]+\"? )?\d{3}\b.*\bcontent=")
@@ -73,7 +74,7 @@ class Outputs:
         return True
 
     def compared(self) -> Iterator[int]:
-        """Lines whose arm or score is worse than the first one's, or broken beside a good one."""
+        """Lines whose arm or score is worse than the best one's, or broken beside a good one."""
         if self._arms and len({text for _, text, _ in self._arms}) > 1:
             good = next((text for _, text, broken in self._arms if not broken and text), None)
             for number, text, broken in self._arms:
@@ -106,7 +107,7 @@ def repeats(text: str) -> bool:
     makes up half of the text.
     """
     items = [word for word in words(text) if word[0].isalpha() or word.isdigit()]
-    pairs = list(zip(items, items[1:], strict=False))
+    pairs = pairwise(items)
     if any(a == b and a.isalpha() and a.lower() not in _DOUBLED and len(a) > 1 for a, b in pairs):
         return True
     loop = tail_loop(words(text))

@@ -18,8 +18,6 @@ how it is told:
     in place of the kind's own, for this sign
 ``shadows``
     nothing else is searched in a line that matches: it quotes users, or skips what failed
-``beside``
-    read in a line that another sign has taken as well
 ``unless_alive``
     void where batches follow
 ``prose``
@@ -31,6 +29,7 @@ A kind without signs is judged by numbers, by absence or by the grammar, in code
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -98,7 +97,6 @@ class Sign:
     severity: Severity | None = None
     action: str = ""
     shadows: bool = False
-    beside: bool = False
     unless_alive: bool = False
     prose: bool = False
 
@@ -112,13 +110,29 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class RuleBase:
-    kinds: dict[str, Kind]
+    """`signs` has those that shadow first, then the kinds' order."""
 
-    @property
-    def signs(self) -> tuple[Sign, ...]:
-        """All signs: those that shadow first, then in the kinds' order."""
-        found = [sign for kind in self.kinds.values() for sign in kind.signs]
-        return tuple(sorted(found, key=lambda sign: not sign.shadows))
+    kinds: dict[str, Kind]
+    signs: tuple[Sign, ...]
+    _index: tuple[tuple[str, tuple[int, ...]], ...]  # each needle once: the signs that have it
+
+    @classmethod
+    def of(cls, kinds: dict[str, Kind]) -> RuleBase:
+        found = [sign for kind in kinds.values() for sign in kind.signs]
+        signs = tuple(sorted(found, key=lambda sign: not sign.shadows))
+        index: dict[str, list[int]] = {}
+        for at, sign in enumerate(signs):
+            for needle in sign.needles:
+                index.setdefault(needle, []).append(at)
+        return cls(kinds, signs, tuple((needle, tuple(ats)) for needle, ats in index.items()))
+
+    def found_in(self, text: str) -> Iterator[Sign]:
+        """The signs that `text` shows, in their order."""
+        lowered = text.lower()
+        hits = [ats for needle, ats in self._index if needle in lowered]
+        for at in sorted({at for ats in hits for at in ats}):
+            if self.signs[at].pattern.search(text) is not None:
+                yield self.signs[at]
 
     def needles(self) -> tuple[str, ...]:
         """Lower-case texts, one of which is in every line (lower-cased) that can matter.
@@ -155,7 +169,7 @@ def rule_base() -> RuleBase:
                 kinds[kind] = _kind(kind, len(kinds), entry)
             except (KeyError, TypeError, re.error) as error:
                 raise ValueError(f"{name}.yaml: {kind}: {error!r}") from error
-    return RuleBase(kinds)
+    return RuleBase.of(kinds)
 
 
 def needles() -> tuple[str, ...]:

@@ -26,6 +26,8 @@ _HEALTHY_ANSWERS: Final = 3  # without a batch between them
 _PROBED_FOR: Final = 15.0
 # Decode lines come every 40 steps: seconds, even at one request and long contexts.
 _UNDER_LOAD: Final = 60.0
+_DEATH: Final = 3.0
+_WAITING: Final = 3  # health checks that fail
 _ABORTED_PROBE: Final = 1  # new tokens of a health check's prefill
 
 
@@ -54,6 +56,8 @@ class Silence:
     _batch: tuple[int, float, int] = (-1, 0.0, 0)  # line, time, requests that go on
     _answers: list[tuple[int, float]] = field(default_factory=list)  # /health_generate 200
     _answers_under_load: list[int] = field(default_factory=list)  # any /health 200
+    # Health checks that failed since the load last moved: times of the first and last, count.
+    _failing: tuple[float, float, int] | None = None
     _crashed: tuple[int, float] | None = None  # a child's death
     _healthy_after: tuple[int, ...] = ()
     _probe_prefill: bool = False
@@ -73,6 +77,7 @@ class Silence:
     def progress(self, line: int, at: float, parsed: ln.LogLine) -> None:
         """A line that moves the load on."""
         self._progress = (line, at)
+        self._failing = None
         match parsed:
             case ln.DistributedBegin(rank=rank):
                 self.begun[rank] = self._rendezvous = line
@@ -97,6 +102,8 @@ class Silence:
 
     def health(self, line: int, at: float, path: str, status: int) -> None:
         if status != 200:
+            first = self._failing[0] if self._failing else at
+            self._failing = (first, at, self._failing[2] + 1 if self._failing else 1)
             return
         if path.startswith("/health_generate"):
             del self._answers[2 * _HEALTHY_ANSWERS :]
@@ -105,9 +112,9 @@ class Silence:
         if running and since and at - since > _UNDER_LOAD:
             self._answers_under_load = [*self._answers_under_load[:5], line]
         crashed = self._crashed
-        if crashed and not self._healthy_after:
-            if not (at and crashed[1]) or at - crashed[1] >= 3.0:
-                self._healthy_after = (crashed[0], line)
+        # It may answer for seconds until its parent, too, is gone.
+        if crashed and not self._healthy_after and not 0 < at - crashed[1] < _DEATH:
+            self._healthy_after = (crashed[0], line)
 
     def child_died(self, line: int, at: float) -> None:
         self._crashed = self._crashed or (line, at)
@@ -161,8 +168,11 @@ class Silence:
         return tuple(self.begun.values()) or (-1,)
 
     def _stall(self, now: float | None) -> list[Silent]:
+        """No progress for longer than any load took, and somebody waiting all the time."""
         line, since = self._progress
-        until = now if now is not None else self._last[1]
-        if line < 0 or not since or until - since < _LOAD:
+        until = now
+        if until is None and self._failing is not None and self._failing[2] >= _WAITING:
+            until = self._failing[1]
+        if line < 0 or not since or until is None or until - since < _LOAD:
             return []
         return [Silent("startup_timeout", (line,), action="investigate")]

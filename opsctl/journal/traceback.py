@@ -15,8 +15,9 @@ WINDOW: Final = 400
 _HEAD: Final = "Traceback (most recent call last):"
 # The last line of a traceback: a class, dotted or not, that is named like an exception.
 EXCEPTION: Final = re.compile(
-    r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout"
-    r"|Refused|Failure|Incomplete))(?:: .*|:)?$|(?P<dotted>(?:[a-z_]\w*\.)+[A-Z]\w*): |socket\.(?:timeout|gaierror)\b"
+    r"(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout"
+    r"|Refused|Failure|Incomplete))(?:: .*|:)?$|(?:(?:[a-z_]\w*\.)+[A-Z]\w*): "
+    r"|socket\.(?:timeout|gaierror)\b"
 )
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line \d+,? in (?P<function>\S+)')
 _FATAL_OPENERS: Final = re.compile(r"hit an exception|warmup error|Fatal Python error")

@@ -165,7 +165,9 @@ def wait(session: Session, options: Options) -> Report:
 
 
 def _not_ready(session: Session, began: float, reason: Reason, invocation: str) -> Report:
-    found = diagnose(session.journal(invocation)) if invocation else Diagnosis(incident=False)
+    entries = session.journal(invocation) if invocation else []
+    # It may still be loading: silence counts up to now, and no further.
+    found = diagnose(entries, now=session.unit().time)
     if found.crash:
         message = f"{reason.message}: {found.summary}"
         reason = Reason(code=reason.code, message=message, remedy=found.remedy or reason.remedy)
@@ -274,7 +276,7 @@ def metrics(session: Session) -> Report:
     unit = session.unit()
     entries = session.journal(unit.invocation_id) if unit.invocation_id else []
     acceptance = acceptance_since(entries)
-    found = diagnose(entries)
+    found = diagnose(entries, now=unit.time if unit.active else None)
     scraped: dict[str, float] = {}
     if unit.active:
         with session.client() as client:

@@ -16,19 +16,22 @@ from opsctl.journal.rules import STEADY_NEEDLES, Sign, needles, rule_base
 DATA = Path(__file__).parent / "data"
 BASE = rule_base()
 # "Kinds to tell apart": those that a server's journal can hold.
-KINDS = (
-    "gpu_lost gpu_ecc gpu_hang driver_mismatch host_oom_killed shm_exhausted weights_corrupt "
-    "model_path_missing bad_cli_args port_in_use kernel_undefined_symbol missing_shared_library "
-    "flashinfer_version_mismatch no_kernel_image jit_compile_failure kv_pool_leak "
-    "kv_pool_exhausted nan_logits tensor_size_mismatch cuda_oom graph_capture_failure "
-    "illegal_memory_access device_side_assert spec_config_error tokenizer_error import_error "
-    "python_error_after_patch detokenizer_crash nccl_timeout nccl_error nccl_hang segfault "
-    "python_error watchdog_timeout health_hang warmup_failure child_died journal_gap stop_hang "
-    "startup_timeout restart_loop exit_code_lies orphan_processes degenerate_output "
-    "zero_acceptance implausible_acceptance acceptance_decay acceptance_collapse "
-    "graph_divergence ready decode_stats load_progress benign_warning client_error "
-    "request_payload retract_warning false_healthy false_unhealthy patch_not_active"
-).split()
+KINDS = [
+    "gpu_lost", "gpu_ecc", "gpu_hang", "driver_mismatch", "host_oom_killed", "shm_exhausted",
+    "weights_corrupt", "model_path_missing", "bad_cli_args", "port_in_use",
+    "kernel_undefined_symbol", "missing_shared_library", "flashinfer_version_mismatch",
+    "no_kernel_image", "jit_compile_failure", "kv_pool_leak", "kv_pool_exhausted",
+    "nan_logits", "tensor_size_mismatch", "cuda_oom", "graph_capture_failure",
+    "illegal_memory_access", "device_side_assert", "spec_config_error", "tokenizer_error",
+    "import_error", "python_error_after_patch", "detokenizer_crash", "nccl_timeout",
+    "nccl_error", "nccl_hang", "segfault", "python_error", "watchdog_timeout", "health_hang",
+    "warmup_failure", "child_died", "journal_gap", "stop_hang", "startup_timeout",
+    "restart_loop", "exit_code_lies", "orphan_processes", "degenerate_output",
+    "zero_acceptance", "implausible_acceptance", "acceptance_decay", "acceptance_collapse",
+    "graph_divergence", "ready", "decode_stats", "load_progress", "benign_warning",
+    "client_error", "request_payload", "retract_warning", "false_healthy", "false_unhealthy",
+    "patch_not_active",
+]  # fmt: skip
 
 
 def test_every_kind_is_there_and_says_what_it_means() -> None:

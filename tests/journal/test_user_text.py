@@ -43,15 +43,14 @@ def logged(form: str, text: str) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_example_of_a_rule_counts_as_user_text(form: str) -> None:
-    for example in EXAMPLES:
-        line = logged(form, example)
-        found = diagnose(entry_from_text(each) for each in [*HEALTHY, line])
-        assert not found.incident, (found.kind, line)
+    lines = [*HEALTHY, *(logged(form, example) for example in EXAMPLES)]
+    found = diagnose(entry_from_text(line) for line in lines)
+    assert not found.incident, (found.kind, found.lines)
 
 
 def test_user_text_anywhere_in_a_healthy_log() -> None:
     chance = random.Random(5)  # the same sequence each time
-    for _ in range(60):
+    for _ in range(20):
         lines = list(HEALTHY)
         for _ in range(20):
             text = " ".join(chance.sample(EXAMPLES, k=chance.randint(1, 3)))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import host, lab, lock, patches, records, rollouts
+from opsctl.cli import diagnose, host, lab, lock, patches, records, rollouts
 from opsctl.cli.options import Globals
 
 app = typer.Typer(
@@ -53,6 +53,7 @@ def _globals(
 rollouts.register(app)
 host.register(app)
 records.register(app)
+diagnose.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")
 app.add_typer(lab.app, name="lab")

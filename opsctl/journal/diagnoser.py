@@ -18,6 +18,7 @@ from opsctl.journal.conclude import conclude
 from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.findings import Findings, finding
+from opsctl.journal.numbers import DecodeLine
 from opsctl.journal.redact import redact, without_user_text
 from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
@@ -86,6 +87,12 @@ class Diagnoser:
             self._pids.add(entry.pid)
         for text in split_lines(entry.message):
             self._line(line, entry, text)
+
+    def feed_batch(self, line: int, at: float, batch: DecodeLine, text: str = "") -> None:
+        """Take in a decode line that is parsed already and says nothing else; `at` is its time
+        (Unix seconds, 0.0 for none)."""
+        self._seen.silence.seen(line, at)
+        self._seen.decoded(line, at, batch, text)
 
     def note(self, gap: Gap) -> None:
         """Something is missing from the input, as its reader found out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 DEFAULT_INTERVAL: Final = 40  # --decode-log-interval
@@ -61,7 +61,7 @@ class DecodeLine(Protocol):
     def gen_throughput(self) -> float | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Point:
     """One line, or neighbouring ones merged: means, and the first of their lines."""
 
@@ -75,6 +75,18 @@ class Point:
     full: bool
     decode: bool  # a decode line, not somebody's summary
     text: str = ""
+
+    def absorb(self, other: Point) -> None:
+        """Stand for the lines of `other`, too."""
+        mine, theirs = self.count, other.count
+        total = self.count = mine + theirs
+        self.steps += other.steps
+        self.running = (self.running * mine + other.running * theirs) / total
+        self.length = (self.length * mine + other.length * theirs) / total
+        self.tokens = _mean(self.tokens, other.tokens, mine, theirs)
+        self.speed = _mean(self.speed, other.speed, mine, theirs)
+        self.full = self.full and other.full
+        self.decode = self.decode and other.decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,32 +196,19 @@ class Numbers:
     def _add(self, point: Point) -> None:
         last = self._points[-1] if self._points else None
         if last is not None and last.count < self._every:
-            self._points[-1] = _merged(last, point)
+            last.absorb(point)
             return
         self._points.append(point)
         if len(self._points) > _KEPT:
-            pairs = zip(self._points[::2], self._points[1::2], strict=False)
-            self._points = [_merged(one, other) for one, other in pairs]
+            rest = self._points.pop() if len(self._points) % 2 else None
+            for one, other in zip(self._points[::2], self._points[1::2], strict=True):
+                one.absorb(other)
+            self._points = [*self._points[::2], *([] if rest is None else [rest])]
             self._every *= 2
 
 
-def _merged(one: Point, other: Point) -> Point:
-    total = one.count + other.count
-
-    def mean(a: float | None, b: float | None) -> float | None:
-        return None if a is None or b is None else (a * one.count + b * other.count) / total
-
-    return replace(
-        one,
-        count=total,
-        steps=one.steps + other.steps,
-        running=mean(one.running, other.running) or 1.0,
-        tokens=mean(one.tokens, other.tokens),
-        length=mean(one.length, other.length) or 1.0,
-        speed=mean(one.speed, other.speed),
-        full=one.full and other.full,
-        decode=one.decode and other.decode,
-    )
+def _mean(one: float | None, other: float | None, mine: int, theirs: int) -> float | None:
+    return None if one is None or other is None else (one * mine + other * theirs) / (mine + theirs)
 
 
 def _ends(points: Sequence[Point]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from opsctl.journal.context import PHASES
-from opsctl.journal.numbers import Numbers
+from opsctl.journal.numbers import DecodeLine, Numbers
 from opsctl.journal.outputs import Outputs
 from opsctl.journal.silence import Silence
 from opsctl.journal.traceback import Collector, Traceback
@@ -74,15 +74,18 @@ class Seen:
         return self.died_at < line < alive
 
     def batch(self, number: int, at: float, batch: ln.LogLine, text: str = "") -> None:
-        self.batch_at = number
         if isinstance(batch, ln.DecodeBatch):
-            self.decoded_at = number
-            self.decoded_since_ready = self.ready_at >= 0
-            self.numbers.decode(number, batch, text)
-            self.silence.batch(number, at, batch.running)
+            self.decoded(number, at, batch, text)
         elif isinstance(batch, ln.PrefillBatch):
+            self.batch_at = number
             running = (batch.running or 0) + (batch.new_seqs or 0)
             self.silence.batch(number, at, running, batch.new_tokens)
+
+    def decoded(self, number: int, at: float, batch: DecodeLine, text: str) -> None:
+        self.batch_at = self.decoded_at = number
+        self.decoded_since_ready = self.ready_at >= 0
+        self.numbers.decode(number, batch, text)
+        self.silence.batch(number, at, batch.running)
 
     def arguments(self, parsed: ln.ServerArgs) -> None:
         """A start begins: its own state anew, what was found before it stays."""

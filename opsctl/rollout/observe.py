@@ -10,7 +10,7 @@ from typing import Any
 from opsctl import errors
 from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
-from opsctl.journal import Diagnosis, diagnose
+from opsctl.journal import diagnose
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
 from opsctl.rollout import doctor as doctor_checks

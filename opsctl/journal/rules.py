@@ -44,8 +44,8 @@ from opsctl.sglang import grammar
 Tier = Literal["cause", "symptom", "python_error", "output", "late", "absence", "notice", "quiet"]
 # python_error, output and absence are no signs' tiers: what code finds stands there.
 TIERS: Final = {tier: place for place, tier in enumerate(get_args(Tier))}
-# In this order kinds are ranked that tie in tier and line.
-_FILES: Final = ("machine", "install", "model", "work", "ends", "output", "transport", "quiet")
+# The files. In this order kinds are ranked that tie in tier and line.
+AREAS: Final = ("machine", "install", "model", "work", "ends", "output", "transport", "quiet")
 # SGLang's arguments hold "crash", "nan", "watchdog" and "timeout"; the advice under a failed
 # capture is printed whatever the cause; the rest is what CUDA adds to every error.
 _SAYS_NOTHING: Final = re.compile(
@@ -71,6 +71,7 @@ class Kind:
     """What a kind means. `judged` is empty for a kind that is told by signs."""
 
     name: str
+    area: str  # the file it stands in
     order: int
     incident: bool
     severity: Severity
@@ -160,13 +161,13 @@ def rule_base() -> RuleBase:
         ValueError: a file is not as this module's docstring says.
     """
     kinds: dict[str, Kind] = {}
-    for name in _FILES:
+    for name in AREAS:
         text = resources.files("opsctl.journal").joinpath("signs", f"{name}.yaml")
         for kind, entry in _read(text.read_text(encoding="utf-8")).items():
             if kind in kinds:
                 raise ValueError(f"{name}.yaml: {kind} stands twice")
             try:
-                kinds[kind] = _kind(kind, len(kinds), entry)
+                kinds[kind] = _kind(kind, name, len(kinds), entry)
             except (KeyError, TypeError, re.error) as error:
                 raise ValueError(f"{name}.yaml: {kind}: {error!r}") from error
     return RuleBase.of(kinds)
@@ -183,13 +184,14 @@ def needles() -> tuple[str, ...]:
     return rule_base().needles()
 
 
-def _kind(name: str, order: int, entry: dict[str, Any]) -> Kind:
+def _kind(name: str, area: str, order: int, entry: dict[str, Any]) -> Kind:
     signs = tuple(_sign(name, sign) for sign in entry.pop("signs", ()))
     judged = entry.pop("judged", "")
     if bool(signs) == bool(judged):
         raise KeyError("either signs or judged")
     return Kind(
         name=name,
+        area=area,
         order=order,
         incident=entry.pop("incident", True),
         phase=entry.pop("phase", ""),

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsctl.journal import diagnose, entry_from_text
+from opsctl.journal.page import ACTIONS, page
 from opsctl.journal.rules import STEADY_NEEDLES, Sign, needles, rule_base
 
 DATA = Path(__file__).parent / "data"
@@ -119,3 +120,15 @@ STEADY = [
 def test_lines_of_every_second_have_no_needle_but_their_own(line: str) -> None:
     hit = {needle for needle in needles() if needle in line.lower()}
     assert hit <= set(STEADY_NEEDLES)
+
+
+def test_the_page_is_made_from_the_rules() -> None:
+    committed = Path(__file__).resolve().parents[2] / "docs" / "diagnosis.md"
+    remake = "python -m opsctl.journal.page > docs/diagnosis.md"
+    assert committed.read_text(encoding="utf-8") == page(), f"run: {remake}"
+
+
+def test_every_action_is_explained() -> None:
+    used = {kind.action for kind in BASE.kinds.values()}
+    used |= {sign.action for sign in BASE.signs if sign.action}
+    assert used == set(ACTIONS)

@@ -25,7 +25,7 @@ _MOST_DECISIVE: Final = 9
 
 
 def conclude(base: RuleBase, findings: Findings, seen: Seen) -> Diagnosis:
-    """The diagnosis of all that was fed; `findings` and `seen` are used up by it."""
+    """The diagnosis of all that was fed; `findings` is used up by it."""
     judgement = _Judgement(base, findings, seen)
     judgement.judge()
     return judgement.diagnosis()
@@ -108,6 +108,8 @@ class _Judgement:
         state = self._state_kind()
         order = [*_NOTEWORTHY, *sorted(notable), *([state] if state else []), *_FAINT]
         kind = next((name for name in order if name in kinds or name == state), "")
+        if not kind and self.seen.warned:
+            kind = "benign_warning"  # a warning that no rule knows, and nothing went wrong
         if not kind:
             return Diagnosis(incident=False)
         first = min(
@@ -127,7 +129,7 @@ class _Judgement:
             decisive=tuple(decisive),
             lines=tuple(decisive.values()),
             remedy=self.base.kinds[kind].remedy,
-            confidence=first.confidence,
+            confidence=first.confidence if kind in kinds or kind == state else "low",
         )
 
     def _decisive(self, first: Finding) -> dict[int, str]:

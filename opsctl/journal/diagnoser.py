@@ -34,6 +34,8 @@ _LEAD: Final = re.compile(
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::\s+| \d\d-\d\d [\d:.]+ \[[^\]]+\] )"
 )
 _STEADY: Final = re.compile(r"(?:\[[^\]]{0,60}\] )?(?:Decode|Prefill) batch[.,]? ")
+# A level or a warning's class; glog writes W and the date.
+_WARNING: Final = re.compile(r"\b(?:WARN(?:ING)?|[Ww]arning)\b|Warning:|^W\d{4} \d\d:")
 _STOPPING: Final = ("Stopping ", "Stopped target ")
 _SIGTERM: Final = re.compile(r"SIGTERM received|Received (?:signal )?SIGTERM|Gracefully exiting")
 _FOREIGN: Final = re.compile(r"\bProcess (\d+) has \d+(?:\.\d+)? [GM]iB memory in use")
@@ -100,8 +102,8 @@ class Diagnoser:
         self._findings.add(finding(kind, gap.line, gap.text, tier="quiet"))
 
     def result(self) -> Diagnosis:
-        """What the lines so far say as a whole."""
-        return conclude(self._base, self._findings, self._seen)
+        """What the lines so far say as a whole; more may follow."""
+        return conclude(self._base, self._findings.copy(), self._seen)
 
     def _line(self, number: int, entry: Entry, line: str) -> None:
         at = entry.realtime or _own_time(line)
@@ -212,6 +214,7 @@ class Diagnoser:
             seen.log_line(number, read.at, parsed)
         elif NCCL in text:
             seen.silence.nccl(number, read.at)
+        seen.warned = seen.warned or _WARNING.search(read.line) is not None
         manager = read.entry.from_manager or read.entry.identifier == "systemd"
         stops = (manager and text.startswith(_STOPPING)) or _SIGTERM.match(text) is not None
         if stops and seen.stopped_at is None:

@@ -94,6 +94,9 @@ class Findings:
             self._kept[key] = [found for found in kept if not unwanted(found)]
         return removed
 
+    def copy(self) -> Findings:
+        return Findings({key: list(kept) for key, kept in self._kept.items()})
+
     def of(self, *kinds: str) -> list[Finding]:
         return sorted((f for f in self if f.kind in kinds), key=lambda found: found.line)
 

@@ -37,7 +37,9 @@ _RATE: Final = re.compile(r"(?i)\baccept(?:ance)?[ _]rate\b\W{0,3}\s*(\d+(?:\.\d
 _RUNNING: Final = re.compile(
     r"(?i)(?:#?running(?:-req)?|concurrency|batch[ _]size|\bbs)\b\W{1,3}(\d+)"
 )
-_TOKENS: Final = re.compile(r"(?i)(?:#token|context|seq(?:uence)?[_ ]len\w*)\W{1,3}(\d+)")
+_TOKENS: Final = re.compile(r"(?i)(?:#token|context|seq(?:uence)?[_ ]len\w*)\W{1,3}(\d+)(k\b)?")
+# Of a decode line's rest, where the input begins in the middle of one.
+_TORN: Final = "gen throughput (token/s)"
 _FROM_TO: Final = re.compile(
     r"(?i)\baccept\w*[ _](?:len\w*|rate)\D{0,20}(\d+(?:\.\d+)?)[^>→]{0,60}(?:->|→|=>)\D{0,20}?"
     r"(\d+(?:\.\d+)?)"
@@ -142,7 +144,7 @@ class Numbers:
                 self._trends.append(Verdict("acceptance_decay", (number,), action="upgrade"))
             return True
         length = _LENGTH.search(text)
-        if length is None:
+        if length is None or _TORN in text:
             return False
         rate = _RATE.search(text)
         share = None if rate is None else float(rate[1]) / (100 if rate[2] else 1)
@@ -154,7 +156,7 @@ class Numbers:
                 count=1,
                 steps=DEFAULT_INTERVAL,
                 running=int(running[1]) if running else 1,
-                tokens=float(tokens[1]) if tokens else None,
+                tokens=float(tokens[1]) * (1024 if tokens[2] else 1) if tokens else None,
                 length=value,
                 speed=None,
                 full=self._full(value, share),

@@ -45,7 +45,7 @@ Tier = Literal["cause", "symptom", "python_error", "output", "late", "absence", 
 # python_error, output and absence are no signs' tiers: what code finds stands there.
 TIERS: Final = {tier: place for place, tier in enumerate(get_args(Tier))}
 # The files. In this order kinds are ranked that tie in tier and line.
-AREAS: Final = ("machine", "install", "model", "work", "ends", "output", "transport", "quiet")
+AREAS: Final = ("machine", "model", "install", "work", "ends", "output", "transport", "quiet")
 # SGLang's arguments hold "crash", "nan", "watchdog" and "timeout"; the advice under a failed
 # capture is printed whatever the cause; the rest is what CUDA adds to every error.
 _SAYS_NOTHING: Final = re.compile(

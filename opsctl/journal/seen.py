@@ -54,6 +54,7 @@ class Seen:
     killed_at: int = -1  # ended after that, by words that sound like a crash
     died_at: int = -1
     decoded_since_ready: bool = False
+    warned: bool = False  # a line calls itself a warning
 
     def phase(self) -> str:
         """Where the start stands, empty if no line has said so yet."""
@@ -66,7 +67,7 @@ class Seen:
     @property
     def loading(self) -> bool:
         """Whether a start is under way, so that a health check has to fail."""
-        return self.progress_at >= 0 > max(self.ready_at, self.batch_at)
+        return self.progress_at >= 0 > self.ready_at
 
     def alive_after(self, line: int) -> bool:
         """Whether the server worked on after `line`, and no process died since."""

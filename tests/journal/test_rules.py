@@ -69,7 +69,7 @@ def parts(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("sign", signs())
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_a_pattern_matches_has_a_needle(sign: Sign, data: st.DataObject) -> None:
     pattern = data.draw(st.sampled_from(sign.patterns))

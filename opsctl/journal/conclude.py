@@ -171,7 +171,8 @@ class _Judgement:
                     "python_error",
                     line,
                     redact(trace.exception or trace.lines[0]),
-                    tier="python_error",
+                    # Ranks that lose this one fail with errors of NCCL: the first to speak decides.
+                    tier="symptom" if trace.fatal else "python_error",
                     phase=trace.phase,
                 )
 
@@ -251,7 +252,7 @@ class _Judgement:
             return "ready"
         if seen.batch_at >= 0:
             return "decode_stats"
-        return "load_progress" if seen.progress_at >= 0 else ""
+        return "load_progress" if seen.progress_at >= 0 or seen.starting else ""
 
     def _add(
         self,

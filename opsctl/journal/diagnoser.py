@@ -34,8 +34,13 @@ _LEAD: Final = re.compile(
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::\s+| \d\d-\d\d [\d:.]+ \[[^\]]+\] )"
 )
 _STEADY: Final = re.compile(r"(?:\[[^\]]{0,60}\] )?(?:Decode|Prefill) batch[.,]? ")
-# A level or a warning's class; glog writes W and the date.
-_WARNING: Final = re.compile(r"\b(?:WARN(?:ING)?|[Ww]arning)\b|Warning:|^W\d{4} \d\d:")
+# A level or a warning's class.
+_WARNING: Final = re.compile(r"\b(?:WARN(?:ING)?|[Ww]arning)\b|Warning:")
+# Lines of a start that say nothing of how far it is.
+_STARTING: Final = re.compile(
+    r"(?i)\bavail(?:able)?[ _](?:gpu[ _])?mem|max_total_num_tokens=|Started server process"
+    r"|application startup|^Started \S+\.service|cuda graph addresses|Capture cuda graph bs"
+)
 _STOPPING: Final = ("Stopping ", "Stopped target ")
 _SIGTERM: Final = re.compile(r"SIGTERM received|Received (?:signal )?SIGTERM|Gracefully exiting")
 _FOREIGN: Final = re.compile(r"\bProcess (\d+) has \d+(?:\.\d+)? [GM]iB memory in use")
@@ -214,6 +219,7 @@ class Diagnoser:
             seen.log_line(number, read.at, parsed)
         elif NCCL in text:
             seen.silence.nccl(number, read.at)
+        seen.starting = seen.starting or _STARTING.search(text) is not None
         seen.warned = seen.warned or _WARNING.search(read.line) is not None
         manager = read.entry.from_manager or read.entry.identifier == "systemd"
         stops = (manager and text.startswith(_STOPPING)) or _SIGTERM.match(text) is not None

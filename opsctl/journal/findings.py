@@ -58,6 +58,8 @@ def finding(
     fixed = own_phase in {"stop", "transport", "preflight"}
     tier = sign.tier if sign else tier
     confidence = _CONFIDENCE.get(tier, "medium")
+    if sign is not None and tier == "absence":
+        confidence = "medium"  # the line says so, not its lack
     return Finding(
         kind=kind.name,
         tier=tier,

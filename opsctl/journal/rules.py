@@ -62,7 +62,8 @@ _OWN_NEEDLES: Final = (
     *STEADY_NEEDLES, "traceback (most recent call last)", "error", "exception", '  file "',
     "timeout", "acceptance", "accept_", "/model_info", "/get_model_info", "sglang is using nccl",
     "sigterm", "stopping ", "gracefully exiting", "bort request", "interrupt", "refused",
-    "socket.gaierror", "incomplete", *outputs.NEEDLES,
+    "socket.gaierror", "incomplete", "avail", "max_total_num_tokens", "server process",
+    "application startup", "started ", "graph addresses", "cuda graph bs", *outputs.NEEDLES,
 )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class Seen:
     killed_at: int = -1  # ended after that, by words that sound like a crash
     died_at: int = -1
     decoded_since_ready: bool = False
+    starting: bool = False  # a line belongs to a start, and tells no progress
     warned: bool = False  # a line calls itself a warning
 
     def phase(self) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from opsctl import errors
+from opsctl import errors, resources
 from opsctl.journal import Diagnoser, Diagnosis, Entry, entry_from_text
 from opsctl.report import DiagnosisReport, Reason
 from opsctl.rollout.session import Session
@@ -32,9 +32,17 @@ def of_lines(lines: Iterable[bytes], name: str) -> DiagnosisReport:
     """What a finished input says: `journalctl -o json`, its short forms, kubectl logs, docker
     compose, or bare lines. `name` is what the report calls it."""
     began = time.time()
-    diagnoser = Diagnoser()
+    diagnoser = Diagnoser(patched=_modules_of_sets())
     count = _fed(diagnoser, _entries(lines))
     return _report(diagnoser.result(), name, count, began, {"source": name})
+
+
+def _modules_of_sets() -> list[str]:
+    """Files that only patch sets bring: in a traceback they tell that one is in place."""
+    folders = resources.bundled("patches").glob("*/*/files")
+    return [
+        path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*.py")
+    ]
 
 
 def _fed(diagnoser: Diagnoser, entries: Iterable[Entry]) -> int:

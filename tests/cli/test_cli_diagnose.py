@@ -87,3 +87,16 @@ def test_a_folder_is_no_journal() -> None:
 
 def test_two_sources() -> None:
     assert ran(str(CRASH), "--host", "ct200").returncode == 2
+
+
+def test_a_module_of_a_patch_set_in_the_traceback() -> None:
+    lines = (
+        b"[2026-01-01 00:00:00 TP0] Scheduler hit an exception: "
+        b"Traceback (most recent call last):\n"
+        b'  File "/v/site-packages/sglang/srt/speculative/%s.py", line 1, in verify\n'
+        b"ZeroDivisionError: division by zero\n"
+    )
+    ours = json.loads(ran("-", "--json", stdin=lines % b"ddtree_worker").stdout)
+    theirs = json.loads(ran("-", "--json", stdin=lines % b"dflash_worker").stdout)
+    assert (ours["kind"], ours["action"]) == ("python_error", "rollback_patch")
+    assert (theirs["kind"], theirs["action"]) == ("python_error", "investigate")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsctl.journal import diagnose, entry_from_text
+from opsctl.journal import Diagnoser, diagnose, entry_from_text
 from opsctl.journal.page import ACTIONS, page
 from opsctl.journal.rules import STEADY_NEEDLES, Sign, needles, rule_base
+from opsctl.journal.traceback import WINDOW
 
 DATA = Path(__file__).parent / "data"
 BASE = rule_base()
@@ -101,6 +103,31 @@ def test_no_line_that_decides_lacks_a_needle() -> None:
     texts = needles()
     for line in decisive_lines():
         assert any(needle in line.lower() for needle in texts), line
+
+
+NOISE = [f"[2026-01-01 00:00:00] nothing of note, {number}" for number in range(WINDOW + 1)]
+
+
+def cases() -> list[object]:
+    return [
+        pytest.param(case, id=case["id"])
+        for name in ("public-reports.jsonl", "unlike.jsonl", "own.jsonl")
+        for case in map(json.loads, (DATA / name).read_text(encoding="utf-8").splitlines())
+    ]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_lines_without_a_needle_need_not_be_fed(case: dict[str, Any]) -> None:
+    """Noise before, and a reader that passes on what has a needle and the window after it."""
+    texts, window = needles(), 0
+    whole, some = Diagnoser(), Diagnoser()
+    for number, line in enumerate([*NOISE, *case["lines"], *NOISE]):
+        whole.feed(number, entry_from_text(line))
+        found = {text for text in texts if text in line.lower()}
+        window = WINDOW if found - set(STEADY_NEEDLES) else max(window - 1, 0)
+        if found or window:
+            some.feed(number, entry_from_text(line))
+    assert some.result() == whole.result()
 
 
 STEADY = [

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import host, lab, lock, metrics, patches, records, rollouts
+from opsctl.cli import diagnose, host, lab, lock, metrics, patches, records, rollouts
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ rollouts.register(app)
 host.register(app)
 metrics.register(app)
 records.register(app)
+diagnose.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")
 app.add_typer(lab.app, name="lab")

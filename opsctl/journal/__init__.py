@@ -16,13 +16,14 @@ from opsctl.journal.redact import redact
 from opsctl.journal.text import clean
 
 if TYPE_CHECKING:
-    from opsctl.journal.signatures import diagnose
+    from opsctl.journal.diagnoser import Diagnoser, diagnose
 
 __all__ = [
     "ACCEPTANCE_KINDS",
     "Acceptance",
     "DecodeLine",
     "DecodeRun",
+    "Diagnoser",
     "Diagnosis",
     "Entry",
     "Gap",
@@ -39,8 +40,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """The rules are YAML, which who only reads need not load."""
-    if name != "diagnose":
+    if name not in {"Diagnoser", "diagnose"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opsctl.journal import signatures
+    from opsctl.journal import diagnoser
 
-    return signatures.diagnose
+    return getattr(diagnoser, name)

@@ -65,9 +65,32 @@ class Report(_Model):
         return self.model_dump(mode="json", by_alias=True)
 
 
+class DiagnosisReport(Report):
+    """The report of `opsctl diagnose`: the diagnosis stands beside the fields of every report.
+
+    The fields are those of `opsctl.journal.Diagnosis`. Where a diagnosis could not be made (the
+    file does not exist, say) the report has none of them.
+    """
+
+    incident: bool
+    kind: str
+    also: tuple[str, ...]
+    severity: Literal["fatal", "hardware", "error", "degraded", "warn", "info", "ok"]
+    phase: str
+    action: str
+    decisive: tuple[int, ...]
+    lines: tuple[str, ...]
+    remedy: str
+    confidence: Literal["high", "medium", "low"]
+    last_traceback: str
+
+
 def schema_text() -> str:
-    """docs/report.schema.json: what a report is, as JSON Schema."""
+    """docs/report.schema.json: what a report is, as JSON Schema. What only diagnose adds is in
+    it and not required."""
     schema = _plain(Report.model_json_schema(mode="serialization"))
+    added = _plain(DiagnosisReport.model_json_schema(mode="serialization"))["properties"]
+    schema["properties"] = {**added, **schema["properties"]}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

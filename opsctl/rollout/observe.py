@@ -10,7 +10,7 @@ from typing import Any
 from opsctl import errors
 from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
-from opsctl.journal import Diagnosis, diagnose
+from opsctl.journal import diagnose
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
 from opsctl.rollout import doctor as doctor_checks
@@ -164,7 +164,9 @@ def wait(session: Session, options: Options) -> Report:
 
 
 def _not_ready(session: Session, began: float, reason: Reason, invocation: str) -> Report:
-    found = diagnose(session.journal(invocation)) if invocation else Diagnosis(incident=False)
+    entries = session.journal(invocation) if invocation else []
+    # It may still be loading: silence counts up to now, and no further.
+    found = diagnose(entries, now=session.unit().time)
     if found.crash:
         message = f"{reason.message}: {found.summary}"
         reason = Reason(code=reason.code, message=message, remedy=found.remedy or reason.remedy)

@@ -38,7 +38,7 @@ def prove(session: Session, *, strict: bool = True) -> SmokeResult:
         service.smoke,
         unit_before=facts(before),
         unit_after=facts(after),
-        diagnosis=diagnose(entries) if entries else None,
+        diagnosis=diagnose(entries, now=after.time) if entries else None,
         acceptance=acceptance_since(entries, before.time),
         strict_acceptance=strict,
     )

@@ -39,7 +39,7 @@ def last_incident(session: Session) -> Incident | None:
         list(lines) for _, lines in groupby(entries, key=lambda entry: entry.invocation)
     ]
     for lines in reversed(starts):
-        found = diagnose(lines)
+        found = diagnose(lines, now=lines[-1].realtime)
         if found.crash:
             first = lines[found.decisive[0]] if found.decisive else lines[-1]
             return Incident(first.realtime, first.invocation, found)

@@ -10,9 +10,9 @@ import pytest
 
 from opsctl.inventory.models import Smoke
 from opsctl.journal import Acceptance, Diagnosis
+from opsctl.repetition import tail_loop
 from opsctl.sglang import ChatAnswer, DecodeBatch, GenerateAnswer, ServerError, SpecCounters
 from opsctl.smoke import Probes, SmokeResult, UnitFacts, judge
-from opsctl.smoke.repetition import tail_loop
 
 CASES = [
     json.loads(line)

@@ -63,11 +63,11 @@ def _diagnosed(
     if source is not None and host is not None:
         raise UsageError(f"two sources are named: {source} and {host}", remedy="name one of them")
     if source == "-" or (source is None and host is None and _piped()):
-        return diagnosing.of_lines(sys.stdin.buffer, "stdin")
+        return diagnosing.of_stream(sys.stdin.buffer, "stdin")
     if source is not None and not _is_host(command, source):
         try:
             with Path(source).open("rb") as file:
-                return diagnosing.of_lines(file, source)
+                return diagnosing.of_stream(file, source)
         except OSError as error:
             raise _neither(command, source, error) from None
     with command.session(source or host, service) as session:

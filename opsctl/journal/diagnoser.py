@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from opsctl.journal.conclude import conclude
+from opsctl.journal.decode import DecodeRun
 from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.findings import Findings, finding
-from opsctl.journal.numbers import DecodeLine
 from opsctl.journal.redact import redact, without_user_text
 from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
@@ -47,6 +47,7 @@ _FOREIGN: Final = re.compile(r"\bProcess (\d+) has \d+(?:\.\d+)? [GM]iB memory i
 # The rest of a record after a user's text that had newlines in it.
 _END_OF_TEXT: Final = re.compile(r"""['"][\s,)}\]]*(?:\w+=|$)""")
 _LONGEST_TEXT: Final = 400  # lines
+_READ_OF_RUN: Final = 64  # lines
 _MOST_PIDS: Final = 1000
 _LONGEST: Final = 2000  # characters of a line that are shown
 
@@ -95,11 +96,22 @@ class Diagnoser:
         for text in split_lines(entry.message):
             self._line(line, entry, text)
 
-    def feed_batch(self, line: int, at: float, batch: DecodeLine, text: str = "") -> None:
-        """Take in a decode line that is parsed already and says nothing else; `at` is its time
-        (Unix seconds, 0.0 for none)."""
-        self._seen.silence.seen(line, at)
-        self._seen.decoded(line, at, batch, text)
+    def feed_run(self, run: DecodeRun) -> None:
+        """Take in decode lines between which nothing else stands. Of a long run some are read
+        whole, and stand for those after them up to the next."""
+        numbers, lengths = run.lines, run.accept_lens
+        stride = -(-len(run) // _READ_OF_RUN)
+        for at in range(0, len(run), stride):
+            entry = run.entry(at)
+            batch = parse(entry.message)
+            if not isinstance(batch, ln.DecodeBatch):
+                self.feed(numbers[at], entry)
+                continue
+            time = entry.realtime or _own_time(entry.message)
+            alike = lengths[at : at + stride] if len(lengths) == len(run) else ()
+            self._seen.silence.seen(numbers[at], time)
+            self._seen.decoded(numbers[at], time, batch, entry.message, alike)
+        self._seen.batch_at = self._seen.decoded_at = numbers[-1]
 
     def note(self, gap: Gap) -> None:
         """Something is missing from the input, as its reader found out."""

@@ -11,7 +11,9 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
+
+from opsctl.sglang.lines import DecodeBatch
 
 DEFAULT_INTERVAL: Final = 40  # --decode-log-interval
 # Decode steps at accept length 1 before that is a finding: two lines at the default interval.
@@ -44,23 +46,6 @@ _FROM_TO: Final = re.compile(
     r"(?i)\baccept\w*[ _](?:len\w*|rate)\D{0,20}(\d+(?:\.\d+)?)[^>→]{0,60}(?:->|→|=>)\D{0,20}?"
     r"(\d+(?:\.\d+)?)"
 )
-
-
-class DecodeLine(Protocol):
-    """What is read of a decode line; `opsctl.sglang.DecodeBatch` has all of it."""
-
-    @property
-    def rank(self) -> str: ...
-    @property
-    def running(self) -> int: ...
-    @property
-    def tokens(self) -> int | None: ...
-    @property
-    def accept_len(self) -> float | None: ...
-    @property
-    def accept_rate(self) -> float | None: ...
-    @property
-    def gen_throughput(self) -> float | None: ...
 
 
 @dataclass(slots=True)
@@ -111,24 +96,28 @@ class Numbers:
     _trends: list[Verdict] = field(default_factory=list)
     _every: int = 1  # lines that one point stands for
 
-    def decode(self, number: int, line: DecodeLine, text: str = "") -> None:
+    def decode(
+        self, number: int, line: DecodeBatch, text: str = "", alike: Sequence[float] = ()
+    ) -> None:
         """Take in a decode line, of which `text` is shown. Where all ranks print the same batch,
-        the first one's count."""
+        the first one's count. It stands for as many lines as `alike` has accept lengths."""
         group = line.rank.partition(" ")[0] if line.rank.startswith("DP") else ""
         if self._speakers.setdefault(group, line.rank) != line.rank or line.accept_len is None:
             return
         running = max(line.running, 1)
         speed = line.gen_throughput
+        lengths = alike or (line.accept_len,)
         self._add(
             Point(
                 line=number,
-                count=1,
-                steps=self.interval,
+                count=len(lengths),
+                steps=self.interval * len(lengths),
                 running=running,
                 tokens=None if line.tokens is None else line.tokens / running,
-                length=line.accept_len,
+                length=statistics.fmean(lengths),
                 speed=None if speed is None else speed / running,
-                full=self._full(line.accept_len, line.accept_rate),
+                full=min(lengths) >= line.accept_len - 0.005
+                and self._full(line.accept_len, line.accept_rate),
                 decode=True,
                 text=text,
             )

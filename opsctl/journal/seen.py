@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from opsctl.journal.context import PHASES
-from opsctl.journal.numbers import DecodeLine, Numbers
+from opsctl.journal.numbers import Numbers
 from opsctl.journal.outputs import Outputs
 from opsctl.journal.silence import Silence
 from opsctl.journal.traceback import Collector, Traceback
@@ -83,10 +83,13 @@ class Seen:
             running = (batch.running or 0) + (batch.new_seqs or 0)
             self.silence.batch(number, at, running, batch.new_tokens)
 
-    def decoded(self, number: int, at: float, batch: DecodeLine, text: str) -> None:
+    def decoded(
+        self, number: int, at: float, batch: ln.DecodeBatch, text: str, alike: Sequence[float] = ()
+    ) -> None:
+        """A decode line, and the accept lengths of it and those that it stands for, if several."""
         self.batch_at = self.decoded_at = number
         self.decoded_since_ready = self.ready_at >= 0
-        self.numbers.decode(number, batch, text)
+        self.numbers.decode(number, batch, text, alike)
         self.silence.batch(number, at, batch.running)
 
     def arguments(self, parsed: ln.ServerArgs) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 from opsctl import errors, resources
-from opsctl.journal import Diagnoser, Diagnosis, Entry, entry_from_text
+from opsctl.journal import DecodeRun, Diagnoser, Diagnosis, Entry, Reader
+from opsctl.journal.routine import selection
+from opsctl.journal.rules import needles
 from opsctl.report import DiagnosisReport, Reason
 from opsctl.rollout.session import Session
 
@@ -28,13 +29,24 @@ def of_host(session: Session) -> DiagnosisReport:
     return report.model_copy(update={"host": session.host.name, "service": session.service.name})
 
 
-def of_lines(lines: Iterable[bytes], name: str) -> DiagnosisReport:
-    """What a finished input says: `journalctl -o json`, its short forms, kubectl logs, docker
-    compose, or bare lines. `name` is what the report calls it."""
+def of_stream(stream: BinaryIO, name: str) -> DiagnosisReport:
+    """What a finished input says, in any form that `opsctl.journal.Reader` knows. `name` is what
+    the report calls it.
+
+    Raises:
+        UsageError: it is a journal in another form.
+    """
     began = time.time()
     diagnoser = Diagnoser(patched=_modules_of_sets())
-    count = _fed(diagnoser, _entries(lines))
-    return _report(diagnoser.result(), name, count, began, {"source": name})
+    reader = Reader(stream, selection(needles()))
+    for number, item in reader:
+        if isinstance(item, DecodeRun):
+            diagnoser.feed_run(item)
+        else:
+            diagnoser.feed(number, item)
+    for gap in reader.gaps:
+        diagnoser.note(gap)
+    return _report(diagnoser.result(), name, reader.lines, began, {"source": name})
 
 
 def _modules_of_sets() -> list[str]:
@@ -51,22 +63,6 @@ def _fed(diagnoser: Diagnoser, entries: Iterable[Entry]) -> int:
         diagnoser.feed(number, entry)
         count = number + 1
     return count
-
-
-def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for raw in lines:
-        fields = _object(raw) if raw.startswith(b"{") else None
-        text = raw.decode("utf-8", "replace")
-        yield entry_from_text(text) if fields is None else Entry.from_json(fields)
-
-
-def _object(raw: bytes) -> dict[str, Any] | None:
-    """An object of journalctl's; None for whatever else begins with a brace."""
-    try:
-        fields = json.loads(raw)
-    except ValueError:
-        return None
-    return fields if isinstance(fields, dict) and "MESSAGE" in fields else None
 
 
 def _report(

@@ -12,13 +12,14 @@ from opsctl.journal.routine import selection
 from opsctl.journal.rules import needles
 from opsctl.report import DiagnosisReport, Reason
 from opsctl.rollout.session import Session
+from opsctl.units.properties import Unit
 
 
 def of_host(session: Session) -> DiagnosisReport:
     """The journal of the present start, or of the last one where the unit is down."""
     began = time.time()
     facts = session.inspect()
-    unit = session.unit()
+    unit = Unit.from_show(facts["unit"])
     generation = facts["generation"]
     patched = generation["files"] if generation and generation.get("set") else ()
     # A unit that still loads or serves: silence counts up to now.

@@ -1,0 +1,68 @@
+"""diagnose of a host: which journal it reads, and what the host adds to it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rollout_tools import SERVICE, facts
+
+from opsctl.journal import Entry
+from opsctl.rollout.diagnosing import of_host
+from opsctl.rollout.session import Session
+from opsctl.units.properties import Unit
+
+CRASH = (
+    "[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    '  File "/v/site-packages/sglang/srt/speculative/dflash_worker.py", line 1, in verify\n'
+    "ZeroDivisionError: division by zero"
+)
+BEGIN = "[2026-01-01 00:00:00 TP0] Init torch distributed begin."
+NOW = 1_800_000_000.0  # by the host's clock
+FILES = {"srt/speculative/dflash_worker.py": {"sha256": "h"}}
+
+
+class FakeSession:
+    host = SimpleNamespace(name="alpha")
+    service = SERVICE
+
+    def __init__(self, message: str, age: float, changes: dict[str, Any]) -> None:
+        self.facts = facts(changes)
+        self.facts["unit"]["time"] = NOW
+        self.entries = [Entry(realtime=NOW - age, message=message)]
+        self.asked: list[str | None] = []
+
+    def inspect(self) -> dict[str, Any]:
+        return self.facts
+
+    def journal(self, invocation: str | None) -> list[Entry]:
+        self.asked.append(invocation)
+        return self.entries
+
+
+def session(message: str, age: float = 0.0, **changes: Any) -> FakeSession:
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    return FakeSession(message, age, {"generation": None, **named})
+
+
+def test_the_present_start_alone() -> None:
+    fake = session(CRASH)
+    report = of_host(cast(Session, fake))
+    assert fake.asked == [Unit.from_show(fake.facts["unit"]).invocation_id]
+    assert (report.host, report.service) == ("alpha", SERVICE.name)
+    assert (report.verdict, report.exit_code, report.kind) == ("fail", 11, "python_error")
+
+
+@pytest.mark.parametrize(
+    ("patch_set", "action"), [({"name": "ddtree"}, "rollback_patch"), (None, "investigate")]
+)
+def test_the_files_of_a_patch_set_are_known(patch_set: Any, action: str) -> None:
+    generation = {"number": 1, "set": patch_set, "files": FILES}
+    report = of_host(cast(Session, session(CRASH, generation=generation)))
+    assert report.action == action
+
+
+@pytest.mark.parametrize(("age", "kind"), [(10.0, "load_progress"), (300.0, "nccl_hang")])
+def test_silence_counts_up_to_the_hosts_now(age: float, kind: str) -> None:
+    assert of_host(cast(Session, session(BEGIN, age))).kind == kind

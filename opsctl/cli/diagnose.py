@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this module's command to `app`."""
-    app.command()(diagnose)
+    app.command()(opt.with_globals(diagnose))
 
 
 def diagnose(

@@ -127,7 +127,7 @@ def _remove_leftovers(package_dir: str, wanted: Wanted) -> None:
 def _keep(state: State, package_dir: str, path: str) -> None:
     """What was edited by hand since the last swap is nowhere else. No reason to fail, though."""
     data = installed.read_bytes(full_path(package_dir, path))
-    if data is not None and not state.has(installed.sha256(data)):
+    if data is not None:
         with contextlib.suppress(OSError):
             state.put(data)
 

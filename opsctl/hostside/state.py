@@ -182,6 +182,9 @@ class State:
         path = self.path("objects", digest)
         if read_bytes(path) != data:  # absent, or damaged since
             write_atomically(path, data)
+        else:
+            with contextlib.suppress(OSError):  # read-only since; it is there all the same
+                os.utime(path)  # named now: `prune` goes by its age
         return digest
 
     def get(self, digest: str) -> bytes:

@@ -38,6 +38,14 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
     assert patchset.patches[0].dep3.get("last-update") == "2026-11-29"
 
 
+def test_only_byte_code_within_the_set_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "__pycache__" / "checkout" / "fix"
+    files = {"new.py": b"x = 1\n", "__pycache__/new.cpython-311.pyc": b"\0"}
+    folder.mkdir(parents=True)
+    patchset = load(make_set(folder, {"0001-two.patch": DIFF}, files=files))
+    assert patchset.new_files == {"new.py": b"x = 1\n"}
+
+
 @pytest.mark.parametrize(
     ("change", "line", "key", "words"),
     [

@@ -12,6 +12,7 @@ import subprocess
 from typing import Any, Dict, List, Optional
 
 from .errors import HostFault
+from .held import PREFIX
 
 # Run by the service's own Python, so that its site-packages decide. find_spec does not
 # import the package. An editable install has no files in RECORD but a direct_url.json.
@@ -154,7 +155,7 @@ def audit(install: Dict[str, Any], package: str) -> Dict[str, List[str]]:
     for folder, _, files in os.walk(package_dir):
         for file in files:
             relative = os.path.relpath(os.path.join(folder, file), package_dir)
-            ours = file.startswith(".opsctl-")  # a file that a killed swap had begun to write
+            ours = file.startswith(PREFIX)  # a file that a killed swap had begun to write
             if ours or (file.endswith(".py") and prefix + relative not in record):
                 extra.append(relative)
     return {"modified": sorted(modified), "missing": sorted(missing), "extra": sorted(extra)}

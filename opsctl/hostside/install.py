@@ -13,6 +13,8 @@ from typing import Any, Dict, List, Optional
 
 from .errors import HostFault
 from .held import PREFIX
+from .owner import argv_as, owner
+from .unit import environment
 
 # Run by the service's own Python, so that its site-packages decide. find_spec does not
 # import the package. An editable install has no files in RECORD but a direct_url.json.
@@ -87,10 +89,13 @@ def compile_check(python: str, sources: Dict[str, bytes]) -> List[Dict[str, Any]
 
 
 def _python(python: str, code: str, args: List[str], text: str = "") -> Any:
+    user = owner(python) if os.geteuid() == 0 else None
     try:
         # -I: the connecting user's PYTHON* variables and home are not the service's.
         done = subprocess.run(
-            [python, "-I", "-c", code, *args],
+            argv_as(user, [python, "-I", "-c", code, *args]),
+            env=environment(),
+            cwd="/",
             input=text.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,9 +106,10 @@ def _python(python: str, code: str, args: List[str], text: str = "") -> Any:
         detail = str(error)
         if isinstance(error, IndexError):
             detail = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        by = "" if user is None else " as its owner (uid %d)" % user[0]
         raise HostFault(
             "python_broken",
-            "%s does not run: %s" % (python, detail),
+            "%s does not run%s: %s" % (python, by, detail),
             "run it by hand on the host; the environment may be half removed",
         ) from None
 

@@ -13,6 +13,8 @@ import yaml
 # An inventory of a hundred hosts comes to some ten thousand; the deepest key lies ten deep.
 _MOST_VALUES = 100_000
 _DEEPEST = 50
+# Bits of an integer; Python makes no decimal text of one of some fourteen thousand.
+_WIDEST = 1024
 
 
 class TooLarge(yaml.MarkedYAMLError):
@@ -34,6 +36,16 @@ class Loader(yaml.SafeLoader):
         if node is not None:
             _values(node, (), {})
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """PyYAML lets Python's own errors through for `2026-13-45`, `0b_` and `!!bool x`."""
+        try:
+            value = super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise _not_its_type(node) from None
+        if isinstance(value, int) and value.bit_length() > _WIDEST:
+            raise _not_its_type(node)
+        return value
 
 
 def compose(text: str) -> yaml.Node | None:
@@ -74,6 +86,15 @@ def _values(node: yaml.Node, within: tuple[int, ...], known: dict[int, int]) -> 
             problem_mark=node.start_mark,
         )
     return known[id(node)]
+
+
+def _not_its_type(node: yaml.Node) -> yaml.MarkedYAMLError:
+    kind = node.tag.rpartition(":")[2]
+    article = "an" if kind[:1] in "aeiou" else "a"
+    return yaml.constructor.ConstructorError(
+        problem=f"this cannot be read as {article} {kind}; quote it if it is text",
+        problem_mark=node.start_mark,
+    )
 
 
 def _too_deep(mark: yaml.Mark) -> TooLarge:

@@ -48,9 +48,9 @@ def _service(command: Command, name: str) -> Service:
     return next(iter(host.services.values()))
 
 
-def _require_known(command: Command, name: str) -> None:
+def _require_known(command: Command, name: str, to: str, otherwise: str) -> None:
     """A reset is of a lab that there is, or that the inventory names: a slip of the pen must not
-    make a second one beside the lab that was meant.
+    make a second one beside the lab that was meant, nor pass for its end.
 
     Raises:
         UsageError: it is neither.
@@ -62,8 +62,8 @@ def _require_known(command: Command, name: str) -> None:
     known = sorted({DEFAULT, *named, *(each.name for each in lab.all_labs())})
     if name not in known:
         raise UsageError(
-            f"there is no lab {name!r} to reset; there are {', '.join(known)}",
-            remedy=f"give one of these, or make a new one: opsctl lab up {name}",
+            f"there is no lab {name!r} to {to}; there are {', '.join(known)}",
+            remedy=f"give one of these, or {otherwise}",
             code="unknown_name",
         )
 
@@ -94,7 +94,7 @@ def _up_or_reset(
 
     service = _service(command, name)
     if reset:
-        _require_known(command, name)
+        _require_known(command, name, "reset", f"make a new one: opsctl lab up {name}")
     book = inventory.find(command.globals_.inventory)
     templates = resources.locate("unit-templates", beside=book.resolve().parent)
     function = lab.reset if reset else lab.up
@@ -147,6 +147,8 @@ def down(
         from opsctl import lab
 
         ended = lab.down(name)
+        if not ended:
+            _require_known(command, name, "power off", "see what runs: opsctl lab status")
         return _report("down", f"{name} is down" if ended else f"there was no lab {name}", [])
 
     run(command, work)

@@ -12,6 +12,9 @@ import subprocess
 from typing import Any, Dict, List, Optional
 
 from .errors import HostFault
+from .held import PREFIX
+from .owner import argv_as, owner
+from .unit import environment
 
 # Run by the service's own Python, so that its site-packages decide. find_spec does not
 # import the package. An editable install has no files in RECORD but a direct_url.json.
@@ -86,10 +89,13 @@ def compile_check(python: str, sources: Dict[str, bytes]) -> List[Dict[str, Any]
 
 
 def _python(python: str, code: str, args: List[str], text: str = "") -> Any:
+    user = owner(python) if os.geteuid() == 0 else None
     try:
         # -I: the connecting user's PYTHON* variables and home are not the service's.
         done = subprocess.run(
-            [python, "-I", "-c", code, *args],
+            argv_as(user, [python, "-I", "-c", code, *args]),
+            env=environment(),
+            cwd="/",
             input=text.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -100,9 +106,10 @@ def _python(python: str, code: str, args: List[str], text: str = "") -> Any:
         detail = str(error)
         if isinstance(error, IndexError):
             detail = done.stderr.decode("utf-8", "replace").strip()[-500:]
+        by = "" if user is None else " as its owner (uid %d)" % user[0]
         raise HostFault(
             "python_broken",
-            "%s does not run: %s" % (python, detail),
+            "%s does not run%s: %s" % (python, by, detail),
             "run it by hand on the host; the environment may be half removed",
         ) from None
 
@@ -154,7 +161,7 @@ def audit(install: Dict[str, Any], package: str) -> Dict[str, List[str]]:
     for folder, _, files in os.walk(package_dir):
         for file in files:
             relative = os.path.relpath(os.path.join(folder, file), package_dir)
-            ours = file.startswith(".opsctl-")  # a file that a killed swap had begun to write
+            ours = file.startswith(PREFIX)  # a file that a killed swap had begun to write
             if ours or (file.endswith(".py") and prefix + relative not in record):
                 extra.append(relative)
     return {"modified": sorted(modified), "missing": sorted(missing), "extra": sorted(extra)}

@@ -169,7 +169,11 @@ class Follower:
     def __init__(self, unit: str, invocation: str) -> None:
         argv = [*BASE, "--follow", "--lines=all", *scope(unit, invocation)]
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=units.environment(),
         )
         assert self._process.stdout is not None
         self._descriptor = self._process.stdout.fileno()

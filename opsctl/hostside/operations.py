@@ -314,3 +314,8 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "journal_first": journal.first,
 }
 STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}
+# What one host program does one at a time.
+CHANGES = frozenset(
+    "lock unlock release_lock arm_guard disarm_guard stage swap conclude record_load "
+    "unit_control".split()
+)

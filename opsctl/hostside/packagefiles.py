@@ -15,7 +15,8 @@ from typing import Callable, ContextManager, Dict, List, Optional
 
 from . import install as installed
 from .errors import HostFault
-from .state import State, sync_folder, write_beside
+from .held import PREFIX, Folders, by_descriptor
+from .state import State, write_beside
 
 # path -> sha256 that the disk must hold, None for no file
 Wanted = Dict[str, Optional[str]]
@@ -41,6 +42,18 @@ def full_path(package_dir: str, path: str) -> str:
     if os.path.isabs(path) or not below:
         raise HostFault("path_outside", "%r is not a path below the package" % path)
     return full
+
+
+def check_new(package_dir: str, path: str) -> None:
+    """Whether a set may have `path`.
+
+    Raises:
+        HostFault: it is not below the package (`path_outside`), or has a name that opsctl keeps
+            for its own files there (`path_reserved`).
+    """
+    full_path(package_dir, path)
+    if any(part.startswith(PREFIX) for part in path.split("/")):
+        raise HostFault("path_reserved", "%r has a name of opsctl's own" % path, "rename it")
 
 
 def straight(package_dir: str, path: str) -> bool:
@@ -75,100 +88,109 @@ def apply(state: State, package_dir: str, wanted: Wanted, instant: Instant = _an
     files; then, within `instant`, the new files take their names, in about a millisecond.
     """
     changed = sorted(differing(package_dir, wanted))
-    _remove_leftovers(package_dir, wanted)
-    ready: Dict[str, str] = {}
-    try:
-        for path in changed:
-            _keep(state, package_dir, path)
-            digest = wanted[path]
-            if digest is not None:
-                ready[path] = _write_beside(package_dir, path, state.get(digest))
-        _take_names(package_dir, changed, ready, instant)
-    except BaseException:
-        for temporary in ready.values():
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise
-    for path, digest in wanted.items():
-        _drop_bytecode(full_path(package_dir, path))
-        if digest is None:
-            _tidy(package_dir, path)
-    for folder in {os.path.dirname(full_path(package_dir, path)) for path in changed}:
-        if os.path.isdir(folder):
-            sync_folder(folder)
+    with Folders.of(package_dir) as folders:
+        _remove_leftovers(folders, wanted)
+        ready: Dict[str, str] = {}
+        try:
+            for path in changed:
+                _keep(state, package_dir, path)
+                digest = wanted[path]
+                if digest is not None:
+                    ready[path] = _write_beside(folders, path, state.get(digest))
+            _take_names(folders, changed, ready, instant)
+        except BaseException:
+            for temporary in ready.values():
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            raise
+        for path, digest in wanted.items():
+            full = _held(folders, path)
+            if full is not None:
+                _drop_bytecode(full)
+            if digest is None:
+                _tidy(folders, path)
+        for folder in {os.path.dirname(path) for path in changed}:
+            descriptor = folders.get(folder)
+            if descriptor is not None:
+                os.fsync(descriptor)
     return changed
 
 
+def _held(folders: Folders, path: str, make: bool = False) -> Optional[str]:
+    """`path` in its folder as that was first seen; None where there is no such folder."""
+    folder, name = os.path.split(path)
+    descriptor = folders.get(folder, make)
+    return None if descriptor is None else by_descriptor(descriptor, name)
+
+
 def _take_names(
-    package_dir: str, changed: List[str], ready: Dict[str, str], instant: Instant
+    folders: Folders, changed: List[str], ready: Dict[str, str], instant: Instant
 ) -> None:
     if not changed:
         return
-    names = [(path, full_path(package_dir, path)) for path in changed]
+    names = [(path, _held(folders, path)) for path in changed]
     with instant():
         for path, full in names:
+            if full is None:
+                continue  # its folder went since, and it with that
             if path in ready:
                 os.replace(ready[path], full)
                 del ready[path]
             else:
-                os.unlink(full)
+                with contextlib.suppress(FileNotFoundError):  # somebody else removed it since
+                    os.unlink(full)
         for _, full in names:
-            _drop_bytecode(full)
+            if full is not None:
+                _drop_bytecode(full)
 
 
-def _remove_leftovers(package_dir: str, wanted: Wanted) -> None:
+def _remove_leftovers(folders: Folders, wanted: Wanted) -> None:
     """What a swap that was cut off had written and not yet named."""
-    for folder in {os.path.dirname(full_path(package_dir, path)) for path in wanted}:
-        for left in glob.glob(os.path.join(glob.escape(folder), ".opsctl-*")):
-            with contextlib.suppress(OSError):
-                os.unlink(left)
+    for folder in {os.path.dirname(path) for path in wanted}:
+        descriptor = folders.get(folder)
+        for name in () if descriptor is None else os.listdir(descriptor):
+            # An older version let a set have a file of such a name.
+            if name.startswith(PREFIX) and os.path.join(folder, name) not in wanted:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=descriptor)
 
 
 def _keep(state: State, package_dir: str, path: str) -> None:
     """What was edited by hand since the last swap is nowhere else. No reason to fail, though."""
     data = installed.read_bytes(full_path(package_dir, path))
-    if data is not None and not state.has(installed.sha256(data)):
+    if data is not None:
         with contextlib.suppress(OSError):
             state.put(data)
 
 
-def _write_beside(package_dir: str, path: str, data: bytes) -> str:
+def _write_beside(folders: Folders, path: str, data: bytes) -> str:
     """The new file under another name in its folder, which is made where it lacks."""
-    full = full_path(package_dir, path)
+    full = _held(folders, path, make=True)
+    assert full is not None, "its folder was made"
     # os.stat follows uv's symlinks into its cache for the mode; the replace does not.
-    model = full if os.path.exists(full) else os.path.join(package_dir, "__init__.py")
+    model = full if os.path.exists(full) else by_descriptor(folders.root, "__init__.py")
     facts = os.stat(model)
-    _make_folder(package_dir, os.path.dirname(full))
-    return write_beside(full, data, stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid))
+    # Permissions only: a link may lead to a set-user-ID program.
+    mode = stat.S_IMODE(facts.st_mode) & 0o777
+    return write_beside(full, data, mode, (facts.st_uid, facts.st_gid))
 
 
-def _make_folder(package_dir: str, folder: str) -> None:
-    """With the package's own mode and owner: root's umask may hide it from a service user."""
-    if os.path.isdir(folder):
-        return
-    _make_folder(package_dir, os.path.dirname(folder))
-    facts = os.stat(package_dir)
-    os.mkdir(folder)
-    os.chmod(folder, stat.S_IMODE(facts.st_mode))
-    if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()):
-        os.chown(folder, facts.st_uid, facts.st_gid)
-
-
-def _tidy(package_dir: str, path: str) -> None:
+def _tidy(folders: Folders, path: str) -> None:
     """After `path` is gone, or never came: no folder that was made for it."""
-    folder = os.path.dirname(full_path(package_dir, path))
-    while folder != os.path.normpath(package_dir):
-        try:
-            cache = os.path.join(folder, "__pycache__")
-            if os.path.isdir(cache):
-                os.rmdir(cache)
-            os.rmdir(folder)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            break  # not empty: it was not a set that made this folder
-        folder = os.path.dirname(folder)
-    sync_folder(folder)
+    folder, name = os.path.split(os.path.dirname(path))
+    while name:
+        holder = folders.get(folder)
+        if holder is not None:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rmdir(os.path.join(name, "__pycache__"), dir_fd=holder)
+                os.rmdir(name, dir_fd=holder)
+                os.fsync(holder)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                break  # not empty: it was not a set that made this folder
+        folder, name = os.path.split(folder)
 
 
 def _drop_bytecode(full: str) -> None:

@@ -4,7 +4,8 @@ Request  ``{"id": 1, "op": "inspect", "params": {...}}`` or ``{"id": 1, "cancel"
 Answer   ``{"id": 1, "item": ...}`` any number of times from a stream, then once
 ``{"id": 1, "result": ...}`` or ``{"id": 1, "error": {code, message, remedy, traceback}}``.
 
-Each request runs in a thread of its own, so a long `watch` does not hold up `unit_state`.
+Each request runs in a thread of its own, so a long `watch` does not hold up `unit_state`. What
+changes something runs alone, even where its client gave up waiting for the one before it.
 End of input ends the program, and with it every lock that it held. So does silence, once a
 client has said ``{"alive": SECONDS}``: a half-open connection never ends by itself. Each such
 word is answered by ``{"id": 0, "alive": true}``.
@@ -12,6 +13,7 @@ word is answered by ``{"id": 0, "alive": true}``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -20,13 +22,15 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Callable, Dict, Optional
+from typing import Any, BinaryIO, Callable, Collection, Dict, Iterator, Optional
 
 from . import operations
 from .errors import HostFault
 from .streams import Stream
 
 MARKER = "OPSCTL-HOST-1"
+# Seconds that a change waits for the one before it: less than any client waits for an answer.
+PATIENCE = 30.0
 
 Params = Dict[str, Any]
 Operation = Callable[..., Any]
@@ -39,11 +43,19 @@ class Server:
         streams: Dict[str, Operation],
         source: BinaryIO,
         sink: BinaryIO,
+        *,
+        changes: Collection[str] = (),
+        patience: float = PATIENCE,
     ) -> None:
+        """`changes` are those of `operations` that run one at a time."""
         self._operations = operations
         self._streams = streams
         self._source = source
         self._sink = sink
+        self._changes = changes
+        self._change_patience = patience
+        self._change_lock = threading.Lock()
+        self._changing = ("", 0.0)  # what runs alone, and since when
         self._write_lock = threading.Lock()
         self._running: Dict[int, Stream] = {}
         self._heard = time.monotonic()
@@ -93,7 +105,8 @@ class Server:
             if op in self._streams:
                 result = self._streams[op](stream, **params)
             elif op in self._operations:
-                result = self._operations[op](**params)
+                with self._alone(op):
+                    result = self._operations[op](**params)
             else:
                 raise HostFault("unknown_operation", "no operation is called %r" % op)
             self._answer(number, "result", result)
@@ -106,6 +119,25 @@ class Server:
             self._answer(number, "error", _error("host_bug", text, trace=traceback.format_exc()))
         finally:
             self._running.pop(number, None)
+
+    @contextlib.contextmanager
+    def _alone(self, op: str) -> Iterator[None]:
+        if op not in self._changes:
+            yield
+            return
+        if not self._change_lock.acquire(timeout=self._change_patience):
+            other, since = self._changing
+            raise HostFault(
+                "host_busy",
+                "%r was not begun: the host is still at %r, for %.0f s"
+                % (op, other, time.monotonic() - since),
+                "look at the host's disk and load; `opsctl status` shows how it ends",
+            )
+        try:
+            self._changing = (op, time.monotonic())
+            yield
+        finally:
+            self._change_lock.release()
 
     def _answer(self, number: int, kind: str, value: Any) -> None:
         self._write_line(json.dumps({"id": number, kind: value}))
@@ -141,6 +173,8 @@ def main(nonce: str, source: Optional[BinaryIO] = None, sink: Optional[BinaryIO]
         sink = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-    Server(operations.OPERATIONS, operations.STREAMS, source or sys.stdin.buffer, sink).serve(nonce)
+    source = source or sys.stdin.buffer
+    known = operations.OPERATIONS, operations.STREAMS
+    Server(*known, source, sink, changes=operations.CHANGES).serve(nonce)
     # Threads may still be inside systemctl or journalctl; nothing is owed to a gone client.
     os._exit(0)

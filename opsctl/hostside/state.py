@@ -30,6 +30,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from .errors import HostFault
+from .held import PREFIX
 from .install import read_bytes, sha256
 
 Record = Dict[str, Any]
@@ -67,7 +68,7 @@ def write_beside(
     Raises:
         OSError: it names the file, so that a full disk says which; nothing is left.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=".opsctl-", dir=os.path.dirname(path))
+    descriptor, temporary = tempfile.mkstemp(prefix=PREFIX, dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as f:
             f.write(data)
@@ -182,6 +183,9 @@ class State:
         path = self.path("objects", digest)
         if read_bytes(path) != data:  # absent, or damaged since
             write_atomically(path, data)
+        else:
+            with contextlib.suppress(OSError):  # read-only since; it is there all the same
+                os.utime(path)  # named now: `prune` goes by its age
         return digest
 
     def get(self, digest: str) -> bytes:

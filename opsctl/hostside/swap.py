@@ -10,6 +10,7 @@ version ever after.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import os
@@ -46,7 +47,7 @@ def stage(
     _refuse_editable(install)
     package_dir = install["package_dir"]
     for path in target["files"]:
-        packagefiles.full_path(package_dir, path)
+        packagefiles.check_new(package_dir, path)
     for path, file in seen.items():
         if packagefiles.hash_on_disk(package_dir, path) != file["sha256"]:
             raise HostFault(
@@ -201,6 +202,12 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     Returns {changed: paths, verified: how many by hash, atomic: whether by exchange, starting:
     the pids that were importing still when the patience was over, and may have seen both}.
     """
+    # What the state folder says is read alone too: another swap may just be ending.
+    with exchange.alone(install["package_dir"], install["unit"]):
+        return _swap(state, install, number)
+
+
+def _swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
     unit_wanted = _wanted(state, state.generation(number), unitfiles.wanted)
@@ -226,17 +233,17 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         write_atomically(state.path("swap"), json.dumps(intent).encode())
     starting: List[int] = []
     rest = functools.partial(importers.at_rest, install["python"], install["unit"], starting)
-    with exchange.alone(package_dir):
-        exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
-        changed = _apply_at_once(state, package_dir, wanted, rest)
-        atomic = changed is not None
-        if changed is None:
-            changed = packagefiles.apply(state, package_dir, wanted, rest)
-        packagefiles.verify(package_dir, wanted)
+    exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
+    changed = _apply_at_once(state, package_dir, wanted, rest)
+    atomic = changed is not None
+    if changed is None:
+        changed = packagefiles.apply(state, package_dir, wanted, rest)
+    packagefiles.verify(package_dir, wanted)
     changed += unitfiles.apply(state, install["unit"], unit_wanted)
     if current is None or current["number"] != number:
         state.set_current(number)
-    os.unlink(state.path("swap"))
+    with contextlib.suppress(FileNotFoundError):  # what was told before needs no marker of ours
+        os.unlink(state.path("swap"))
     sync_folder(state.root)
     verified = len(wanted) + len(unit_wanted)
     return {"changed": changed, "verified": verified, "atomic": atomic, "starting": starting}
@@ -265,14 +272,14 @@ def _apply_at_once(
     if tree is None:
         return None
     try:
-        changed = packagefiles.apply(state, tree, wanted)
-        packagefiles.verify(tree, wanted)
-        if not exchange.exchange(tree, package_dir, instant):
+        changed = packagefiles.apply(state, tree.path, wanted)
+        packagefiles.verify(tree.path, wanted)
+        if not tree.exchange(instant):
             return None
-        exchange.carry_over(tree, package_dir, wanted)
+        tree.carry_over(wanted)
         return changed
     finally:
-        exchange.remove(tree)
+        tree.remove()
 
 
 def _mixed(under_way: Optional[Record]) -> List[int]:

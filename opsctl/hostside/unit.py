@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from typing import Any, Dict, List, Sequence
@@ -19,6 +20,12 @@ PROPERTIES = (
 VERBS = frozenset({"start", "stop", "restart", "reset-failed", "daemon-reload"})
 
 
+def environment() -> Dict[str, str]:
+    """What a tool gets of ours: its output is read, and goes by no setting of whoever connects."""
+    path = os.environ.get("PATH") or os.defpath
+    return {"PATH": path, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
+
+
 def run(argv: Sequence[str], timeout: float = 30.0) -> "subprocess.CompletedProcess[str]":
     """`argv` with its output captured; a tool that is missing or hangs is a named fault."""
     try:
@@ -27,6 +34,7 @@ def run(argv: Sequence[str], timeout: float = 30.0) -> "subprocess.CompletedProc
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=environment(),
             timeout=timeout,
             encoding="utf-8",
             errors="replace",

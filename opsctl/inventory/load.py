@@ -64,7 +64,7 @@ def load(path: Path) -> Inventory:
         lines: dict[Loc, int] = {}
         if node is not None:
             _index(node, (), lines, path)
-        raw = _Loader(text).get_single_data()
+        raw = yamltext.load(text)
     except yamltext.TooLarge as error:
         where = f"{path}:{error.problem_mark.line + 1}" if error.problem_mark else str(path)
         raise InventoryError(
@@ -91,18 +91,6 @@ def _not_yaml(path: Path, mark: yaml.Mark | None, problem: str) -> InventoryErro
         f"{where}: not valid YAML: {problem}",
         remedy="mind the indentation and quote values that hold ': ' or '#'",
     )
-
-
-class _Loader(yamltext.Loader):
-    """The same, whose `2026-13-45` is a fault with a line too and not a bare ValueError."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:
-            raise yaml.constructor.ConstructorError(
-                None, None, str(error), node.start_mark
-            ) from None
 
 
 def _index(node: yaml.Node, at: Loc, lines: dict[Loc, int], path: Path) -> None:

@@ -43,12 +43,16 @@ def command(name: str, spec_path: Path, spec: Mapping[str, Any]) -> list[str]:
 def detached(argv: Sequence[str], log: Path) -> int:
     """Start `argv` in a session of its own, its output in `log`; returns its process id.
 
-    Not subprocess.Popen, which wants to be waited for: this process outlives its starter.
+    Not subprocess.Popen, which wants to be waited for: this process outlives its starter. It
+    keeps nothing of what that has open: a lock of the caller's would be held, and who reads a
+    pipe to its end would wait, for as long as the lab runs.
     """
     read, write = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    actions = [
+    actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, read, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
+    ours = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    actions += [(os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in ours if descriptor > 2]
     return os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=actions, setsid=True)

@@ -178,10 +178,10 @@ def _read(path: Path, why: str) -> bytes:
 def _new_files(root: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for file in sorted(root.rglob("*")) if root.is_dir() else []:
-        # An editor or a test run may leave byte code beside the modules.
-        if (file.is_dir() and not file.is_symlink()) or "__pycache__" in file.parts:
-            continue
         path = file.relative_to(root).as_posix()
+        # An editor or a test run may leave byte code beside the modules.
+        if (file.is_dir() and not file.is_symlink()) or "__pycache__" in path.split("/"):
+            continue
         if file.is_symlink() or not file.is_file() or not is_inside(path):
             raise PatchError(
                 f"{file}: not a plain file",

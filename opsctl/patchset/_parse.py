@@ -17,6 +17,7 @@ from unidiff import patch as unidiff
 from unidiff.errors import UnidiffParseError
 
 from opsctl.errors import PatchError
+from opsctl.hostside.held import PREFIX
 from opsctl.patchset._dep3 import Dep3
 from opsctl.patchset._dep3 import parse as parse_dep3
 
@@ -229,13 +230,15 @@ def _strip(name: str, where: str) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Whether `path` is a plain relative path that cannot leave the package's folder."""
+    """Whether `path` is a plain relative path that cannot leave the package's folder, and has no
+    name that opsctl keeps for its own files there."""
     parts = path.split("/")
     return (
         PurePosixPath(path).as_posix() == path
         and not {"", ".", ".."} & set(parts)
         and "\\" not in path
         and path.isprintable()
+        and not any(part.startswith(PREFIX) for part in parts)
     )
 
 

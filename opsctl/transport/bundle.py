@@ -11,6 +11,9 @@ from importlib import resources
 # Reads so many bytes of source from stdin and runs them; what follows on stdin is requests.
 # Single quotes around it mean the same to sh, bash, zsh, fish and csh, so it holds none.
 BOOT = "import sys;b=sys.stdin.buffer;exec(b.read(int(b.readline())))"
+# -I: modules in the connecting user's home and PYTHON* variables are not the program's.
+# -X utf8: nor is the locale. -u: an answer leaves when it is written.
+OPTIONS = ("-I", "-X", "utf8", "-u")
 
 _LOADER = """
 import base64, importlib.abc, importlib.util, json, sys, zlib

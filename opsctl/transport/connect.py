@@ -52,7 +52,7 @@ class SshRemote:
     def __init__(self, connection: fabric.Connection, resolved: Resolved, python: str) -> None:
         self._transport: paramiko.Transport = connection.transport
         self.where = resolved.where
-        command = f"{shlex.quote(python)} -u -c '{bundle.BOOT}'"
+        command = f"{shlex.join([python, *bundle.OPTIONS])} -c '{bundle.BOOT}'"
         if resolved.user != "root":
             command = "sudo -n " + command
         try:

@@ -31,12 +31,12 @@ class Refuse(paramiko.MissingHostKeyPolicy):
 
 
 def revoked(resolved: Resolved, key: paramiko.PKey) -> HostKeyRevoked | None:
-    """That the host offers a key which is marked `@revoked` for it; None where it is not."""
-    line = known_hosts.revoked_by(resolved, key)
-    if line is None:
+    """That the host offers a key which is revoked for it; None where it is not."""
+    where = known_hosts.revoked_by(resolved, key)
+    if where is None:
         return None
     return HostKeyRevoked(
-        f"the host key of {resolved.where} is revoked by {line.where}: {key.get_name()} "
+        f"the host key of {resolved.where} is revoked by {where}: {key.get_name()} "
         f"{fingerprint(key)}; whoever has that key may be in between",
         remedy="give the host a new key, or take the line out if it is wrong",
     )
@@ -80,7 +80,8 @@ def load(client: paramiko.SSHClient, resolved: Resolved) -> None:
     out: offered, it comes to `Refuse` or `changed`, which say so.
 
     Raises:
-        UsageError: a line of these files about this host is damaged.
+        UsageError: a line of these files about this host is damaged, or it cannot be told which
+            keys are revoked.
     """
     looked_up = resolved.hostname
     if resolved.port != 22:

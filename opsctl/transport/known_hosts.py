@@ -1,14 +1,16 @@
-"""known_hosts files as OpenSSH has them: markers, wildcards and hashed names.
+"""known_hosts files as OpenSSH has them: markers, wildcards and hashed names; and revoked keys.
 
-Source: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT".
+Sources: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"; ssh_config(5), "RevokedHostKeys".
 """
 
 from __future__ import annotations
 
+import base64
 import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import paramiko
 
@@ -16,6 +18,8 @@ from opsctl.errors import UsageError
 from opsctl.transport.sshconfig import Resolved
 
 PLAIN, REVOKED, CERT_AUTHORITY = "", "@revoked", "@cert-authority"
+# How a key revocation list begins: OpenSSH's PROTOCOL.krl.
+_KRL_MAGIC = b"SSHKRL\n\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,10 @@ class Line:
 def lines(resolved: Resolved) -> Iterator[Line]:
     """The lines about the host, of all its files."""
     for path in resolved.known_hosts:
-        for number, raw in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
+        # Not splitlines: of all that it ends a line at, OpenSSH knows the newline only.
+        for number, raw in enumerate(path.read_text("utf-8", "replace").split("\n"), 1):
             words = raw.split()
-            marker = words.pop(0) if raw.startswith("@") else PLAIN
+            marker = words.pop(0) if words and words[0].startswith("@") else PLAIN
             if not words or words[0].startswith("#"):
                 continue
             if _names(words[0], resolved.known_hosts_name):
@@ -60,13 +65,48 @@ def marked(resolved: Resolved, marker: str) -> Iterator[Line]:
     return (line for line in lines(resolved) if line.marker == marker)
 
 
-def revoked_by(resolved: Resolved, key: paramiko.PKey) -> Line | None:
-    """The line that revokes `key` for the host, if there is one.
+def revoked_by(resolved: Resolved, key: paramiko.PKey) -> str | None:
+    """Where `key` is revoked for the host, as file and line; None where it is not.
 
     Raises:
-        UsageError: a line that revokes something is damaged.
+        UsageError: a line that revokes something is damaged, or a file of revoked keys cannot be
+            read: OpenSSH too connects to no host then.
     """
-    return next((line for line in marked(resolved, REVOKED) if line.key() == key), None)
+    for line in marked(resolved, REVOKED):
+        if line.key() == key:
+            return line.where
+    for path in resolved.revoked_keys:
+        for where, blob in _listed(path):
+            if blob == key.asbytes():
+                return where
+    return None
+
+
+def _listed(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The public keys that a RevokedHostKeys file lists, one a line, each with its place."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _unread(path, error.strerror or str(error), "mend RevokedHostKeys") from None
+    if data.startswith(_KRL_MAGIC):
+        remedy = "have it name a text file of public keys instead, one a line"
+        raise _unread(path, "it is a key revocation list, which opsctl does not read", remedy)
+    for number, raw in enumerate(data.decode("utf-8", "replace").split("\n"), 1):
+        words = raw.split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            yield f"{path}:{number}", base64.b64decode(words[1], validate=True)
+        except (IndexError, ValueError):
+            raise _unread(path, f"line {number} is no public key", "mend that line") from None
+
+
+def _unread(path: Path, why: str, remedy: str) -> UsageError:
+    return UsageError(
+        f"the revoked host keys in {path} cannot be told, and so no host is trusted: {why}",
+        remedy=f"{remedy}; `ssh -G HOST` shows where the SSH configuration has it from",
+        code="revoked_host_keys",
+    )
 
 
 def _names(patterns: str, name: str) -> bool:

@@ -63,7 +63,7 @@ class LocalRemote:
     where = "this machine"
 
     def __init__(self, python: str = sys.executable) -> None:
-        self._pipe = _ProcessPipe([python, "-u", "-c", bundle.BOOT])
+        self._pipe = _ProcessPipe([python, *bundle.OPTIONS, "-c", bundle.BOOT])
         try:
             self._conversation = Conversation(self._pipe)
         except BaseException:

@@ -31,6 +31,7 @@ class Resolved:
     agent: bool = True
     agent_socket: str | None = None
     known_hosts: tuple[Path, ...] = ()
+    revoked_keys: tuple[Path, ...] = ()  # whether they exist or not
     accept_into: Path = Path("~/.ssh/known_hosts")  # where a new key belongs, made or not
     jumps: tuple[str, ...] = ()
     proxy_command: str | None = None
@@ -135,6 +136,7 @@ def build(options: Mapping[str, list[str]], ssh: Ssh, address: str) -> Resolved:
         agent=agent != "none",
         agent_socket=None if agent in {"none", "SSH_AUTH_SOCK"} else agent,
         known_hosts=_existing(known),
+        revoked_keys=_listed(_expand(first("revokedhostkeys", "none"), tokens)),
         accept_into=Path(next(iter(known), "~/.ssh/known_hosts")),
         jumps=() if jump in {"none", ""} else tuple(jump.split(",")),
         proxy_command=None if proxy in {"none", ""} else _expand(proxy, tokens),
@@ -162,3 +164,13 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
 def _existing(names: Sequence[str]) -> tuple[Path, ...]:
     paths = (Path(name).expanduser() for name in names if name != "none")
     return tuple(path for path in paths if path.exists())
+
+
+def _listed(value: str) -> tuple[Path, ...]:
+    """One path, or since OpenSSH 10 several: `ssh -G` prints both without quotes."""
+    whole = Path(value).expanduser()
+    if value == "none":
+        return ()
+    if whole.exists():
+        return (whole,)
+    return tuple(Path(name).expanduser() for name in value.split())

@@ -57,3 +57,34 @@ def test_a_slip_of_the_pen_makes_no_lab(made: list[str]) -> None:
     assert reason["code"] == "unknown_name"
     assert "there are ct200-lab, mine, staging" in reason["message"]
     assert "opsctl lab up stagign" in reason["remedy"]
+
+
+@pytest.fixture
+def ended(made: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The labs that were powered off; `mine` runs."""
+    off: list[str] = []
+
+    def down(name: str) -> bool:
+        off.extend([name] if name == "mine" else [])
+        return name == "mine"
+
+    monkeypatch.setattr(lab, "down", down)
+    return off
+
+
+@pytest.mark.parametrize("name", ["mine", "staging", "ct200-lab"])
+def test_a_known_lab_is_down_afterwards_whether_it_was_up_or_not(
+    ended: list[str], name: str
+) -> None:
+    done = CliRunner().invoke(app, ["lab", "down", name])
+    assert done.exit_code == 0, done.output
+    assert ended == ([name] if name == "mine" else [])
+
+
+def test_a_slip_of_the_pen_powers_nothing_off(ended: list[str]) -> None:
+    done = CliRunner().invoke(app, ["lab", "down", "mien", "--json"])
+    assert (done.exit_code, ended) == (2, [])
+    (reason,) = json.loads(done.stdout)["reasons"]
+    assert reason["code"] == "unknown_name"
+    assert "no lab 'mien' to power off; there are ct200-lab, mine, staging" in reason["message"]
+    assert "opsctl lab status" in reason["remedy"]

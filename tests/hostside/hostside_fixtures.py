@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from hostside_tools import Environment, put_tool
 
+from opsctl.hostside import exchange
+
 
 @pytest.fixture
-def env(tmp_path: Path) -> Environment:
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    monkeypatch.setattr(exchange, "LOCKS", str(tmp_path / "locks"))
     return Environment(tmp_path)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from mixture import measure
 
 from opsctl.hostside import exchange, packagefiles
 from opsctl.hostside.errors import HostFault
+from opsctl.hostside.held import give
 
 pytest_plugins = ["hostside_fixtures"]
 
@@ -22,14 +26,18 @@ FILES: dict[str, bytes | None] = {"a.py": NEW, "extra/deep/d.py": b"D = 1\n", "s
 
 
 def can_exchange(folder: Path) -> bool:
-    for name in ("one", "other"):
-        (folder / name).mkdir()
+    (folder / "one" / "x").mkdir(parents=True)
+    (folder / "x").mkdir()
     if exchange._file_system(str(folder)) == "overlay":
         return False
+    one, other = (os.open(each, os.O_RDONLY) for each in (folder / "one", folder))
     try:
-        exchange._rename_exchange(str(folder / "one"), str(folder / "other"))
+        exchange._rename_exchange("x", one, other)
     except OSError:
         return False
+    finally:
+        os.close(one)
+        os.close(other)
     return True
 
 
@@ -110,7 +118,7 @@ def test_what_somebody_else_writes_during_the_swap_is_not_lost(
 ) -> None:
     copy = exchange.copy
 
-    def meddle(package_dir: str) -> str | None:
+    def meddle(package_dir: str) -> exchange.Tree | None:
         tree = copy(package_dir)
         (env.package_dir / "sub" / "theirs.py").write_bytes(b"T = 1\n")
         (env.package_dir / "late").mkdir()
@@ -158,6 +166,7 @@ def test_what_is_refused_is_done_file_by_file(
     number = env.stage(files)["number"]
     folder = env.package_dir.stat().st_ino
     target, name = REFUSALS[what]
+    Path(exchange.LOCKS).mkdir()
     monkeypatch.setattr(target, name, refuse)
     done = env.swap(number)
     assert (done["changed"], done["atomic"]) == (["a.py", "sub/c.py"], False)
@@ -197,6 +206,152 @@ def test_a_write_that_fails_changes_nothing_at_all(
     with pytest.raises(HostFault, match="after the swap these differ"):
         env.swap(number)
     assert strays(env) == []
+
+
+# -- two at once -----------------------------------------------------------------------------
+
+
+def test_who_may_read_the_environment_cannot_hold_up_a_swap(env: Environment) -> None:
+    """Anybody may lock a file or folder that they may open."""
+    theirs = [os.open(folder, os.O_RDONLY) for folder in (env.site_packages, env.package_dir)]
+    for descriptor in theirs:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    env.deploy(FILES)
+    for descriptor in theirs:
+        os.close(descriptor)
+    locks = Path(exchange.LOCKS)
+    assert locks.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o777 for path in locks.iterdir()] == [0o600]
+
+
+def test_a_swap_waits_for_another_in_the_same_environment(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = env.stage(FILES)["number"]
+    monkeypatch.setattr(exchange, "PATIENCE", 0.2)
+    with exchange.alone(str(env.package_dir), "other.service"):
+        with pytest.raises(HostFault, match=r"other\.service \(process \d+\)") as caught:
+            env.swap(number)
+        assert caught.value.code == "env_busy"
+        assert str(os.getpid()) in caught.value.remedy
+        assert env.state.swap_under_way() is None
+        assert env.tree() == WHEEL
+    assert env.swap(number)["changed"]
+
+
+def test_two_swaps_at_once_leave_one_of_the_two_whole(env: Environment) -> None:
+    """Each reads what the state folder says when it is alone."""
+    first = env.deploy(FILES)
+    second = env.deploy({"a.py": b"VALUE = 'second'\n"})
+    install = env.install
+    for _ in range(5):
+        with ThreadPoolExecutor() as pool:
+            swaps = [pool.submit(env.swap, number, install) for number in (first, second, 0)]
+        for each in swaps:
+            each.result()
+        current = env.state.current()
+        assert current is not None
+        sets = {0: WHEEL, first: with_set(FILES), second: with_set({"a.py": b"VALUE = 'second'\n"})}
+        assert env.tree() == sets[current["number"]]
+        assert env.state.swap_under_way() is None
+
+
+# -- a package that is another user's --------------------------------------------------------
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def give_away(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def owner(path: Path) -> tuple[int, int]:
+    facts = path.lstat()
+    return facts.st_uid, facts.st_mode & 0o777
+
+
+@pytest.fixture
+def victim(env: Environment) -> Path:
+    """Root's own folder, beside an environment that is nobody's."""
+    give_away(env.site_packages)
+    folder = env.root / "victim"
+    folder.mkdir(mode=0o700)
+    (folder / "c.py").write_bytes(b"root's own\n")
+    return folder
+
+
+@as_root
+@pytest.mark.usefixtures("at_once")
+def test_the_copy_is_made_where_its_owner_cannot_interfere(
+    env: Environment, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner puts a link in the place of the copy as soon as that can be seen."""
+    seen: list[tuple[int, int]] = []
+
+    def meddle(descriptor: int, facts: os.stat_result) -> None:
+        own = Path(exchange.beside(str(env.package_dir)))
+        if not own.is_symlink():
+            seen.append(owner(own))
+            own.rename(env.site_packages / "away")
+            own.symlink_to(victim)
+        give(descriptor, facts)
+
+    monkeypatch.setattr(exchange, "give", meddle)
+    env.deploy(FILES)
+    assert seen == [(0, 0o700)]
+    assert owner(victim) == (0, 0o700)
+    assert owner(victim / "c.py")[0] == 0
+    assert sorted(path.name for path in victim.iterdir()) == ["c.py"]
+    assert env.tree() == with_set(FILES)
+    assert owner(env.package_dir / "extra" / "deep" / "d.py")[0] == NOBODY
+
+
+@as_root
+@pytest.mark.parametrize("when", ["before it is written", "before it takes its name"])
+def test_a_folder_that_becomes_a_link_is_not_followed(
+    env: Environment, victim: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    number = env.stage({"sub/c.py": NEW, "sub/d.py": NEW})["number"]
+    monkeypatch.setattr(exchange, "copy", lambda package_dir: None)
+    name = "_write_beside" if when == "before it is written" else "_take_names"
+    real = getattr(packagefiles, name)
+
+    def meddle(*args: Any) -> Any:
+        folder = env.package_dir / "sub"
+        if not folder.is_symlink():
+            folder.rename(env.package_dir / "away")
+            folder.symlink_to(victim)
+        return real(*args)
+
+    monkeypatch.setattr(packagefiles, name, meddle)
+    with pytest.raises((HostFault, OSError)):
+        env.swap(number)
+    assert owner(victim) == (0, 0o700)
+    assert sorted(path.name for path in victim.iterdir()) == ["c.py"]
+    assert (victim / "c.py").read_bytes() == b"root's own\n"
+
+
+@as_root
+@pytest.mark.usefixtures("at_once")
+def test_what_is_carried_over_stays_in_the_package(
+    env: Environment, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner writes into the old tree during the swap, and has a link in the new one."""
+    carry_over = exchange.Tree.carry_over
+
+    def meddle(tree: exchange.Tree, but: Any) -> None:
+        old = Path(tree.path)
+        (old / "late").mkdir()
+        (old / "late" / "evil.py").write_bytes(b"theirs\n")
+        (env.package_dir / "late").symlink_to(victim)
+        carry_over(tree, but)
+
+    monkeypatch.setattr(exchange.Tree, "carry_over", meddle)
+    with contextlib.suppress(HostFault):
+        env.deploy(FILES)
+    assert sorted(path.name for path in victim.iterdir()) == ["c.py"]
 
 
 # -- cuts ------------------------------------------------------------------------------------

@@ -127,6 +127,18 @@ def test_the_units_files_go_with_their_generations(env: Environment) -> None:
     assert objects(env.state) == {new, found}
 
 
+def test_what_a_hand_changes_again_is_spared_anew(env: Environment) -> None:
+    """A swap went over the same edit long ago, and its content is stored since."""
+    env.deploy(a_set(1))
+    by_hand = env.state.put(b"by hand")
+    os.utime(env.state.path("objects", by_hand), (LONG_AGO, LONG_AGO))
+    number = env.stage(a_set(2))["number"]
+    (env.package_dir / "a.py").write_bytes(b"by hand")
+    env.swap(number)
+    prune.prune(env.state)
+    assert env.state.has(by_hand)
+
+
 def test_what_a_hand_had_changed_is_spared_for_a_month(
     env: Environment, deployed: dict[int, dict[str, bytes]]
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from opsctl.hostside import operations
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.server import MARKER, Server
 from opsctl.hostside.streams import Stream
@@ -77,7 +78,14 @@ def client() -> Iterator[Client]:
         os.fdopen(answers, "rb") as answers_file,
         os.fdopen(sink, "wb") as sink_file,
     ):
-        server = Server(OPERATIONS, {"count": count}, source_file, sink_file)
+        server = Server(
+            OPERATIONS,
+            {"count": count},
+            source_file,
+            sink_file,
+            changes={"wait", "nothing"},
+            patience=0.2,
+        )
         thread = threading.Thread(target=server.serve, args=("n0nce",))
         thread.start()
         assert answers_file.readline() == b"\n"
@@ -102,6 +110,24 @@ def test_a_slow_operation_does_not_hold_up_another(client: Client) -> None:
     client.send({"id": 3, "op": "open"})
     answers = [client.receive(), client.receive()]
     assert {answer["id"]: answer["result"] for answer in answers} == {1: True, 3: None}
+
+
+def test_changes_are_made_one_at_a_time(client: Client) -> None:
+    """Its client gave up waiting for the first; that goes on all the same."""
+    client.send({"id": 1, "op": "wait"})
+    error = client.ask("nothing")["error"]
+    assert (error["code"], bool(error["remedy"])) == ("host_busy", True)
+    assert "'nothing' was not begun: the host is still at 'wait'" in error["message"]
+    client.send({"id": 2, "op": "nothing"}, {"id": 3, "op": "open"})
+    answers = [client.receive() for _ in range(3)]
+    assert {answer["id"]: answer["result"] for answer in answers} == {1: True, 2: None, 3: None}
+    assert client.ask("nothing")["result"] is None, "one that failed or ended is no hindrance"
+
+
+def test_every_change_is_an_operation() -> None:
+    assert set(operations.OPERATIONS) >= operations.CHANGES
+    looks = {"inspect", "read", "lock_state", "audit_log", "check_swap", "generations", "journal"}
+    assert set(operations.OPERATIONS) - operations.CHANGES == looks | {"unit_state"}
 
 
 @pytest.mark.parametrize(

@@ -500,3 +500,40 @@ def test_after_any_history_the_disk_is_the_generation(
             env.swap(number, install)
             assert env.tree() == expected[number]
             assert env.state.swap_under_way() is None
+
+
+def test_a_name_of_opsctls_own_is_no_sets(env: Environment) -> None:
+    for path in (".opsctl-x.py", "sub/.opsctl-x.py", ".opsctl-y/x.py"):
+        with pytest.raises(HostFault) as caught:
+            env.stage({path: NEW})
+        assert (caught.value.code, bool(caught.value.remedy)) == ("path_reserved", True)
+
+
+@pytest.mark.usefixtures("way")
+def test_such_a_name_of_an_older_generation_does_not_break_swaps(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, bytes | None] = {".opsctl-x.py": b"X = 1\n", "b.py": b"B = 1\n"}
+    with monkeypatch.context() as patch:
+        patch.setattr(packagefiles, "check_new", lambda package_dir, path: None)
+        first = env.deploy(files)
+        second = env.deploy({**files, "b.py": b"B = 2\n"})
+    for number in (first, second, 0, second, 0):
+        env.swap(number)
+    assert env.tree() == WHEEL
+
+
+@pytest.mark.usefixtures("way")
+def test_a_file_to_remove_may_be_gone_already(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_names = packagefiles._take_names
+
+    def meddle(*args: Any) -> None:
+        (env.package_dir / "sub" / "c.py").unlink(missing_ok=True)
+        take_names(*args)
+
+    number = env.stage({"sub/c.py": None})["number"]
+    monkeypatch.setattr(packagefiles, "_take_names", meddle)
+    env.swap(number)
+    assert env.tree() == with_set({"sub/c.py": None})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hostside_tools import put_tool
 
-from opsctl.hostside import unit
+from opsctl.hostside import journal, unit
 from opsctl.hostside.errors import HostFault
 
 pytest_plugins = ["hostside_fixtures"]
@@ -33,6 +34,30 @@ def test_control(tmp_path: Path, tools: Path, verb: str, commands: list[str]) ->
     assert tools.is_dir()
     assert unit.control("s.service", verb)["ActiveState"] == "inactive"
     assert told(tmp_path) == commands
+
+
+def test_a_tool_gets_no_setting_of_whoever_connects(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SYSTEMD_LOG_LEVEL", "SYSTEMD_PAGER", "SYSTEMD_COLORS", "LC_ALL", "LANGUAGE"):
+        monkeypatch.setenv(name, "debug")
+    put_tool(tools, "nvidia-smi", "exec env\n")
+    lines = set(unit.run(["nvidia-smi"]).stdout.splitlines())
+    shell_adds = {"PWD", "SHLVL", "_", "OLDPWD"}
+    assert {line for line in lines if line.partition("=")[0] not in shell_adds} == {
+        f"PATH={os.environ['PATH']}",
+        "LC_ALL=C.UTF-8",
+        "SYSTEMD_COLORS=0",
+        "SYSTEMD_PAGER=",
+    }
+    put_tool(
+        tools, "journalctl", """echo "{\\"MESSAGE\\": \\"$SYSTEMD_LOG_LEVEL,$LC_ALL\\"}"; sleep 9"""
+    )
+    follower = journal.Follower("x.service", "i")
+    try:
+        assert follower.read(9) == [{"MESSAGE": ",C.UTF-8"}]
+    finally:
+        follower.close()
 
 
 @pytest.mark.usefixtures("tools")

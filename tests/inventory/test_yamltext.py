@@ -58,6 +58,31 @@ def test_aliases_in_measure_are_for_use() -> None:
     assert yamltext.load("") is None
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("2026-13-45", "2026-01-01 99:00:00", "0b_", "0x_", "1" * 5000, "0x" + "f" * 5000),
+        *("!!bool x", "!!int ''", "!!int x", "!!float x", "!!timestamp x"),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_what_is_not_of_its_type_is_a_fault_of_the_text_with_a_line(
+    tmp_path: Path, value: str
+) -> None:
+    with pytest.raises(yaml.MarkedYAMLError) as caught:
+        yamltext.load(f"a: 1\nb: [{value}]\n")
+    assert caught.value.problem_mark is not None
+    assert caught.value.problem_mark.line == 1
+    path = tmp_path / "patchset.yaml"
+    path.write_text(f"name: {value}\n")
+    with pytest.raises(PatchError, match=r"patchset\.yaml:1: this cannot be read as an? "):
+        load_patchset(tmp_path)
+    with pytest.raises(InventoryError, match=r"patchset\.yaml:1: "):
+        inventory.load(path)
+    with pytest.raises(UsageError, match="not a playbook"):
+        playbook.load(path, frozenset())
+
+
 @given(
     st.recursive(
         st.integers() | st.text("ab"),

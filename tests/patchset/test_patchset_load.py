@@ -38,6 +38,14 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
     assert patchset.patches[0].dep3.get("last-update") == "2026-11-29"
 
 
+def test_only_byte_code_within_the_set_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "__pycache__" / "checkout" / "fix"
+    files = {"new.py": b"x = 1\n", "__pycache__/new.cpython-311.pyc": b"\0"}
+    folder.mkdir(parents=True)
+    patchset = load(make_set(folder, {"0001-two.patch": DIFF}, files=files))
+    assert patchset.new_files == {"new.py": b"x = 1\n"}
+
+
 @pytest.mark.parametrize(
     ("change", "line", "key", "words"),
     [
@@ -240,3 +248,13 @@ def test_the_repositorys_own_set() -> None:
 def test_needs(argv: list[str], met: bool) -> None:
     needs = Needs.model_validate({"arguments": ["--mode=FAST", ["--flag", "--flag-of-old"]]})
     assert (needs.unmet(argv) == []) is met
+
+
+@pytest.mark.parametrize("path", [".opsctl-x.py", "sub/.opsctl-x.py", ".opsctl-y/x.py"])
+def test_a_name_that_opsctl_keeps_for_itself_is_refused(tmp_path: Path, path: str) -> None:
+    error = refused(make_set(tmp_path, {"0001-two.patch": DIFF}, files={path: b"x = 1\n"}))
+    assert path in error.message
+    (tmp_path / "files" / path).unlink()
+    added = make_diff(path, None, b"x = 1\n")
+    error = refused(make_set(tmp_path / "other", {"0001-two.patch": added}))
+    assert path in error.message

@@ -21,7 +21,7 @@ from opsctl.transport import bundle, local
 from opsctl.transport.conversation import Conversation
 from opsctl.transport.local import _ProcessPipe
 
-HOST_PROGRAM = f"{shlex.quote(sys.executable)} -u -c {shlex.quote(bundle.BOOT)}"
+HOST_PROGRAM = shlex.join([sys.executable, *bundle.OPTIONS, "-c", bundle.BOOT])
 
 
 @contextmanager
@@ -78,7 +78,9 @@ def test_what_the_host_program_prints_does_not_matter(
         "threading.Thread(target=chatter, daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with talk(f"exec {HOST_PROGRAM}") as conversation:
+    # Without -I, which would keep the test's sitecustomize out as well.
+    program = shlex.join([sys.executable, "-u", "-c", bundle.BOOT])
+    with talk(f"exec {program}") as conversation:
         for _ in range(50):
             assert conversation.call("generations", site=site) == []
         assert "more chatter" in conversation._pipe.stderr()
@@ -212,6 +214,21 @@ def test_a_far_end_killed_in_mid_call(tmp_path: Path, monkeypatch: pytest.Monkey
         for _ in range(2):
             with pytest.raises(errors.Unreachable, match="was lost"):
                 remote.call("generations", timeout=20)
+
+
+def test_what_the_connecting_user_has_set_does_not_reach_the_program(
+    tmp_path: Path, site: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sshd starts it in that user's home, where `-c` looks for modules first."""
+    (tmp_path / "base64.py").write_text("raise SystemExit('the wrong base64')\n")
+    (tmp_path / "start.py").write_text("raise SystemExit('a startup file')\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONHOME", "PYTHONPATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "start.py"))
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-16")
+    with local() as remote:
+        assert remote.call("generations", site=site) == []
 
 
 def test_garbage_from_the_far_end_ends_the_conversation() -> None:

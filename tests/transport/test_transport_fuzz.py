@@ -94,7 +94,9 @@ def test_the_remote_command_is_the_argv_that_is_meant(shell: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             commands = [command_of(patch, name, user) for name in names]
         before = [] if user == "root" else ["sudo", "-n"]
-        assert parsed(path, commands) == [[*before, n, "-u", "-c", bundle.BOOT] for n in names]
+        assert parsed(path, commands) == [
+            [*before, n, *bundle.OPTIONS, "-c", bundle.BOOT] for n in names
+        ]
 
     check()
 

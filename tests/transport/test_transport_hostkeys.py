@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import paramiko
@@ -146,6 +147,50 @@ def test_a_revoked_key_is_refused_though_it_is_known(
             assert hostkeys.changed(resolved(file), mismatch).code == "host_key_revoked"
         else:
             assert (error is None) == text.startswith("box")
+
+
+@pytest.mark.parametrize("before", [" ", "\t", " \t ", "\x1c", "\x0c"])
+def test_a_line_that_revokes_may_be_indented(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "known"
+    line = f"box ssh-ed25519 {ED25519}\n"
+    for marked in (f"{before}@revoked {line}", f"@revoked{before}{line}"):
+        file.write_text(line + marked)
+        assert isinstance(offered(resolved(file), ed25519()), HostKeyRevoked), marked
+
+
+def revoking(tmp_path: Path, content: bytes | None) -> Resolved:
+    """A host whose key is known, and a file of revoked keys; None where there is none."""
+    known, file = tmp_path / "known", tmp_path / "revoked"
+    known.write_text(f"box ssh-ed25519 {ED25519}\n")
+    if content is not None:
+        file.write_bytes(content)
+    return replace(resolved(known), revoked_keys=(file,))
+
+
+def test_a_key_of_the_list_that_ssh_config_names_is_revoked(tmp_path: Path) -> None:
+    other = paramiko.RSAKey.generate(1024).get_base64()
+    text = f"# lost\n\nssh-rsa {other}\n ssh-ed25519 {ED25519} of the old box\n"
+    error = offered(revoking(tmp_path, text.encode()), ed25519())
+    assert isinstance(error, HostKeyRevoked)
+    assert f"revoked by {tmp_path / 'revoked'}:4: ssh-ed25519" in error.message
+    assert offered(revoking(tmp_path, f"ssh-rsa {other}\n".encode()), ed25519()) is None
+
+
+def test_where_the_revoked_keys_cannot_be_told_no_host_is_trusted(tmp_path: Path) -> None:
+    """As in OpenSSH."""
+    key, krl = tmp_path / "key.pub", tmp_path / "krl"
+    key.write_text(f"ssh-ed25519 {ED25519}\n")
+    subprocess.run(["ssh-keygen", "-q", "-k", "-f", krl, key], check=True)
+    cases = {
+        "a key revocation list": krl.read_bytes(),
+        "line 2 is no public key": b"\nssh-ed25519\n",
+        "line 1 is no public key": b"ssh-ed25519 !!!\n",
+        "No such file": None,
+    }
+    for words, content in reversed(cases.items()):
+        with pytest.raises(UsageError, match=words) as caught:
+            offered(revoking(tmp_path, content), ed25519())
+        assert (caught.value.code, bool(caught.value.remedy)) == ("revoked_host_keys", True)
 
 
 def test_an_authority_is_no_host_key(tmp_path: Path) -> None:

@@ -51,6 +51,13 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"identity_file": "~/mine"},
         {"identity_files": (HOME / "mine",), "identities_only": True},
     ),
+    ("revokedhostkeys none\n", {}, {"revoked_keys": ()}),
+    ("revokedhostkeys ~/a list of %h\n", {}, {"revoked_keys": (HOME / "a list of box",)}),
+    (
+        "revokedhostkeys ~/gone /etc/revoked\n",
+        {},
+        {"revoked_keys": (HOME / "gone", Path("/etc/revoked"))},
+    ),
     ("identitiesonly yes\n", {}, {"identities_only": True}),
     ("identitiesonly no\n", {}, {"identities_only": False}),
     ("identityagent none\n", {}, {"agent": False, "agent_socket": None}),

@@ -22,6 +22,20 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in runs)
 
 
+def duration(seconds: float) -> str:
+    """`45s` or `10m45s`."""
+    whole = round(seconds)
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def moment(seconds: float, now: float | None = None) -> str:
+    """The same as `clock`, without the date where that is today's (or `now`'s, Unix seconds)."""
+    text = clock(seconds)
+    date, _, time_of_day = text.partition(" ")
+    today = clock(time.time() if now is None else now).partition(" ")[0]
+    return time_of_day if date == today else text
+
+
 def clock(seconds: float) -> str:
     """A moment (Unix seconds) in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

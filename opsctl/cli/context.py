@@ -19,7 +19,7 @@ import typer
 from opsctl import errors
 from opsctl.cli import options as opt
 from opsctl.cli.options import Globals
-from opsctl.cli.terminal import Terminal, show
+from opsctl.cli.terminal import DECLINED, Terminal, show
 from opsctl.events import Event
 
 if TYPE_CHECKING:
@@ -84,8 +84,15 @@ class Command:
         return resources.locate("patches", beside=book.resolve().parent)
 
 
-def ask(question: str, *, yes: bool) -> None:
+def somebody_there() -> bool:
+    """Whether a question would be answered."""
+    return sys.stdin.isatty()
+
+
+def ask(question: str, *, yes: bool, about: str = "") -> None:
     """Go on only if the operator says so.
+
+    `about` is what they would have to know first, for the error where nobody can answer.
 
     Raises:
         UsageError: nobody is there to ask.
@@ -93,12 +100,11 @@ def ask(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise errors.UsageError(
-            "this changes the host, and nobody is there to ask", remedy="give --yes"
-        )
+    if not somebody_there():
+        text = "this changes the host, and nobody is there to ask"
+        raise errors.UsageError(f"{about}; {text}" if about else text, remedy="give --yes")
     if not typer.confirm(question, err=True):
-        raise errors.Refused("not applied, as you said", code="declined")
+        raise errors.Refused("not applied", code=DECLINED)
 
 
 def chosen_options(
@@ -268,7 +274,7 @@ def _print(command: Command, report: Report) -> None:
             report = report.model_copy(update={"events": tuple(command.events)})
             sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
         else:
-            show(report, sys.stdout, sys.stderr)
+            show(report, sys.stdout, sys.stderr, said=command.terminal.failure)
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError, SystemExit):  # rich makes the last of the first
         _silence()

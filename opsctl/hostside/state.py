@@ -243,6 +243,7 @@ class Lock:
     def __init__(self) -> None:
         self._descriptor: Optional[int] = None
         self._root: Optional[str] = None
+        self.who = ""  # holds it, as they named themselves
 
     def held(self, state: State) -> bool:
         return self._descriptor is not None and self._root == state.root
@@ -260,6 +261,7 @@ class Lock:
             os.close(descriptor)
             raise
         self._descriptor, self._root = descriptor, state.root
+        self.who = str(holder.get("who") or "")
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -323,10 +325,18 @@ def lock_holder(state: State) -> Optional[Record]:
         except ValueError:
             holder = None
         if isinstance(holder, dict):
-            return holder
+            return _with_age(holder)
         return {"who": "somebody", "why": "unknown", "since": None}
     finally:
         os.close(descriptor)
+
+
+def _with_age(holder: Record) -> Record:
+    """By this host's clock, which may not be its client's."""
+    since = holder.get("since")
+    if not isinstance(since, (int, float)):
+        return holder
+    return dict(holder, held_s=round(max(0.0, time.time() - since), 1))
 
 
 def describe_holder(holder: Optional[Record]) -> str:

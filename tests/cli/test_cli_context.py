@@ -21,6 +21,7 @@ from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unre
 from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import commands, locking, observe
+from opsctl.rollout.session import Session
 
 INVENTORY = """\
 version: 1
@@ -287,6 +288,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("deploy", "restart", "rollback"):
         monkeypatch.setattr(commands, name, carry_out(name))
+    question = "Roll back serve on alpha from generation 2 (a 2) to generation 1 (a 1)?"
+    monkeypatch.setattr(commands, "rollback_question", lambda *_: question)
     monkeypatch.setattr(commands, "plan", lambda *args, **_: a_plan(noop=False, active=True))
     return carried_out
 
@@ -330,7 +333,51 @@ def test_a_terminal_is_asked(
     asked = CliRunner().invoke(app, [name], input=answer)
     assert asked.exit_code == exit_code
     assert "[y/N]" in asked.stderr
+    assert ("from generation 2 (a 2) to generation 1" in asked.stderr) == (name == "rollback")
     assert done == ([name] if exit_code == 0 else [])
+    if exit_code == 3:  # an answer is no error
+        assert asked.stderr.endswith("not applied\n")
+        assert "error" not in asked.stderr
+
+
+def test_a_rollback_that_has_nothing_to_do_does_not_ask(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, done: list[str]
+) -> None:
+    monkeypatch.setattr(context, "sys", SysWithATerminal())
+    monkeypatch.setattr(commands, "rollback_question", lambda *_: None)
+    assert "[y/N]" not in invoke("rollback").stderr
+    assert done == ["rollback"]
+
+
+def test_a_failed_step_and_the_error_do_not_say_the_same(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, done: list[str]
+) -> None:
+    def held(session: Any, *_: Any) -> Any:
+        session.emit(Event("lock", "fail", "ann holds the lock"))
+        raise LockHeld("ann holds the lock", remedy="--lock-wait 10m")
+
+    monkeypatch.setattr(commands, "restart", held)
+    refused = invoke("restart", "--yes")
+    assert refused.exit_code == 4
+    assert refused.stderr.splitlines() == [
+        "FAIL lock: ann holds the lock",
+        "error: nothing was changed on the host",
+        "  remedy: --lock-wait 10m",
+    ]
+    quiet = invoke("restart", "--yes", "--quiet")
+    assert quiet.stderr.splitlines()[0] == "error: ann holds the lock"
+
+
+def test_whose_lock_would_be_ended_is_said_where_nobody_can_answer(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = {"who": "ann@laptop", "why": "a deploy", "since": None, "pid": 7}
+    now = {"holder": holder, "by_guard": False, "terms": None, "report": None}
+    monkeypatch.setattr(Session, "lock_state", lambda self: now)
+    refused = invoke("lock", "release")
+    assert refused.exit_code == 2
+    assert "ann@laptop holds the lock" in refused.stderr
+    assert "--yes" in refused.stderr
 
 
 @pytest.mark.parametrize(

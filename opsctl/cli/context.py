@@ -58,9 +58,10 @@ class Command:
         from opsctl import inventory
         from opsctl.rollout.session import Session
 
-        book = inventory.load(inventory.find(self.globals_.inventory))
-        if host is not None and host not in book.hosts:
-            book = _with_running_lab(book, host)
+        book = inventory.load(inventory.find(self.globals_.inventory), _is_running_lab)
+        name = inventory.wanted(book, host)
+        if name is not None and name not in book.hosts:
+            book = _with_running_lab(book, name)
         chosen, which = inventory.select(book, host, service)
         self.host, self.service = chosen.name, which.name
         reach, which = _way_in(chosen, which)
@@ -188,18 +189,35 @@ def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[
     return opt.with_globals(command_function)
 
 
-def _with_running_lab(book: Any, name: str) -> Any:
-    """A running lab needs no entry: it is a host like the inventory's own lab."""
+def _is_running_lab(name: str) -> bool:
     from opsctl import lab
 
+    found = lab.status(name)
+    return found is not None and found.running
+
+
+def _with_running_lab(book: Any, name: str) -> Any:
+    """A running lab needs no entry: it is a host like the inventory's own lab.
+
+    Raises:
+        UsageError: no lab of that name runs, or the inventory has no lab to take it after.
+    """
+    from opsctl import inventory, lab
+
+    running = [each.name for each in lab.all_labs() if each.running and each.name not in book.hosts]
+    if name not in running:
+        raise inventory.unknown("host", name, list(book.hosts), "--host", running)
     model = next((host for host in book.hosts.values() if host.lab is not None), None)
-    found = lab.status(name) if model is not None else None
-    if found is None or not found.running:
-        return book
-    assert model is not None
+    if model is None:
+        raise errors.UsageError(
+            f"the lab {name} runs, but {book.path} has no lab, after which its service is known",
+            remedy=f"add a host with `lab: {name}`, as opsctl's own inventory.yaml has one",
+            code="unknown_name",
+        )
     content = book.model_dump()
     content["hosts"][name] = model.model_dump() | {"lab": name}
-    extended = type(book).model_validate(content)
+    # The default may be another lab without an entry.
+    extended = type(book).model_validate(content, context={"elsewhere": _is_running_lab})
     extended._path = book.path
     return extended
 

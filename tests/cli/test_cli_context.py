@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from opsctl import errors, inventory
+from opsctl import errors, inventory, lab
 from opsctl.cli import context
 from opsctl.cli.app import app
 from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
@@ -241,12 +241,54 @@ def test_a_command_after_the_host_is_the_command(
     assert taken == [("alpha", "sh", "-c", "--", "-q"), ("alpha",), ("alpha",)]
 
 
-def test_a_host_that_there_is_not(invoke: Callable[..., Any]) -> None:
+def labs(monkeypatch: pytest.MonkeyPatch, **running: bool) -> None:
+    """The labs of this machine, and whether each runs."""
+    found = {name: SimpleNamespace(name=name, running=runs) for name, runs in running.items()}
+    monkeypatch.setattr(lab, "all_labs", lambda: list(found.values()))
+    monkeypatch.setattr(lab, "status", found.get)
+
+
+def test_a_host_that_there_is_not(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labs(monkeypatch, betas=True, dead=False)
     done = invoke("status", "beta", "--json")
     assert done.exit_code == 2
     report = one_object(done.stdout)
     assert report["reasons"][0]["code"] == "unknown_name"
     assert report["host"] is None
+    assert report["summary"].endswith(
+        "there are alpha, and running without an entry: betas; did you mean 'betas'?"
+    )
+
+
+@pytest.mark.parametrize("entry", [True, False])
+def test_a_running_lab_needs_no_entry_as_the_default_either(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, entry: bool
+) -> None:
+    """Its service is that of the inventory's own lab, without which there is none."""
+    labs(monkeypatch, mine=True)
+    path = tmp_path / "own.yaml"
+    way_in = "lab: alpha" if entry else "ssh: {address: 192.0.2.1}"
+    text = INVENTORY.replace("ssh: {address: 192.0.2.1}", way_in)
+    path.write_text(text.replace("hosts:", "defaults: {host: mine}\nhosts:"))
+    asked: list[str] = []
+
+    def doctor(session: Any, *_: Any) -> Report:
+        asked.append(session.host.name)
+        return Report(
+            command="doctor", verdict="pass", exit_code=0, summary="", data={"findings": []}
+        )
+
+    monkeypatch.setattr(observe, "doctor", doctor)
+    done = invoke("doctor", "-i", str(path))
+    assert (done.exit_code, asked) == ((0, ["mine"]) if entry else (2, [])), done.stderr
+    if not entry:
+        assert "the lab mine runs, but" in done.stderr
+    labs(monkeypatch, mine=False)
+    done = invoke("doctor", "-i", str(path))
+    assert done.exit_code == 2
+    assert "no host is called 'mine', and no lab of that name runs" in done.stderr
 
 
 # -- what changes a host asks first ----------------------------------------------------------

@@ -23,6 +23,7 @@ from opsctl.cli.terminal import DECLINED, Terminal, show
 from opsctl.events import Event
 
 if TYPE_CHECKING:
+    from opsctl.inventory import Inventory
     from opsctl.report import EventRecord, Report
     from opsctl.rollout.run import Options
 
@@ -58,7 +59,7 @@ class Command:
         from opsctl import inventory
         from opsctl.rollout.session import Session
 
-        book = inventory.load(inventory.find(self.globals_.inventory), _is_running_lab)
+        book = load_book(inventory.find(self.globals_.inventory))
         name = inventory.wanted(book, host)
         if name is not None and name not in book.hosts:
             book = _with_running_lab(book, name)
@@ -187,6 +188,17 @@ def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[
         [p.replace(kind=keyword) for p in shared]
     )
     return opt.with_globals(command_function)
+
+
+def load_book(path: Path) -> Inventory:
+    """The inventory at `path`, whose default may be a running lab without an entry.
+
+    Raises:
+        InventoryError: there are faults in it.
+    """
+    from opsctl import inventory
+
+    return inventory.load(path, _is_running_lab)
 
 
 def _is_running_lab(name: str) -> bool:

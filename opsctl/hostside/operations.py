@@ -141,10 +141,15 @@ def lock(site: Site, who: str, why: str, token: str = "") -> None:
     audit.note(state, "lock", who=who, why=why)
 
 
-def unlock(site: Optional[Site] = None) -> None:
-    if site is not None and _LOCK.held(_state(site)):
-        audit.note(_state(site), "unlock", who=_LOCK.who)
+def unlock() -> None:
+    note_end()
     _LOCK.release()
+
+
+def note_end() -> None:
+    """The lock that this program holds, if any, ends now: with a word, or with the program."""
+    if _LOCK.root is not None:
+        audit.note(State(*os.path.split(_LOCK.root)), "unlock", who=_LOCK.who)
 
 
 def lock_state(site: Site) -> Record:

@@ -142,5 +142,7 @@ def main(nonce: str, source: Optional[BinaryIO] = None, sink: Optional[BinaryIO]
         os.dup2(2, 1)
         sys.stdout = sys.stderr
     Server(operations.OPERATIONS, operations.STREAMS, source or sys.stdin.buffer, sink).serve(nonce)
+    # Not freed before the program ends: a thread may be in the middle of a swap.
+    operations.note_end()
     # Threads may still be inside systemctl or journalctl; nothing is owed to a gone client.
     os._exit(0)

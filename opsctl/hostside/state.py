@@ -242,11 +242,11 @@ class Lock:
 
     def __init__(self) -> None:
         self._descriptor: Optional[int] = None
-        self._root: Optional[str] = None
+        self.root: Optional[str] = None  # the state folder whose lock is held
         self.who = ""  # holds it, as they named themselves
 
     def held(self, state: State) -> bool:
-        return self._descriptor is not None and self._root == state.root
+        return self._descriptor is not None and self.root == state.root
 
     def take(self, state: State, holder: Record) -> None:
         state.prepare()
@@ -260,14 +260,14 @@ class Lock:
         except BaseException:  # a full disk: not to hold what nobody knows of
             os.close(descriptor)
             raise
-        self._descriptor, self._root = descriptor, state.root
+        self._descriptor, self.root = descriptor, state.root
         self.who = str(holder.get("who") or "")
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
-            self._descriptor = self._root = None
+            self._descriptor = self.root = None
 
 
 def client_address() -> str:

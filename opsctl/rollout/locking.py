@@ -118,7 +118,7 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     lost = not _still_held(session)
     if not lost:
         with contextlib.suppress(OpsctlError):
-            session.call("unlock")
+            session.remote.call("unlock")
     held = round(time.time() - began, 3)
     if lost:
         return _lost(session, status, held)

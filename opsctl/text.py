@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Iterable
 
@@ -20,6 +21,26 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in runs)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'ct200'?`, or nothing where no known name is like it."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def duration(seconds: float) -> str:
+    """`45s` or `10m45s`."""
+    whole = round(seconds)
+    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+
+
+def moment(seconds: float, now: float | None = None) -> str:
+    """The same as `clock`, without the date where that is today's (or `now`'s, Unix seconds)."""
+    text = clock(seconds)
+    date, _, time_of_day = text.partition(" ")
+    today = clock(time.time() if now is None else now).partition(" ")[0]
+    return time_of_day if date == today else text
 
 
 def clock(seconds: float) -> str:

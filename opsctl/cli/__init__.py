@@ -63,6 +63,7 @@ def _report(error: Exception) -> None:
     from opsctl.errors import UsageError
     from opsctl.report import of_error
 
-    message = str(getattr(error, "message", error))
+    # With the option or argument that it is about, where it is about one.
+    message = getattr(error, "format_message", lambda: str(error))()
     report = of_error("opsctl", UsageError(message, remedy="see opsctl --help"))
     sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")

@@ -19,10 +19,11 @@ import typer
 from opsctl import errors
 from opsctl.cli import options as opt
 from opsctl.cli.options import Globals
-from opsctl.cli.terminal import Terminal, show
+from opsctl.cli.terminal import DECLINED, Terminal, show
 from opsctl.events import Event
 
 if TYPE_CHECKING:
+    from opsctl.inventory import Inventory
     from opsctl.report import EventRecord, Report
     from opsctl.rollout.run import Options
 
@@ -58,9 +59,10 @@ class Command:
         from opsctl import inventory
         from opsctl.rollout.session import Session
 
-        book = inventory.load(inventory.find(self.globals_.inventory))
-        if host is not None and host not in book.hosts:
-            book = _with_running_lab(book, host)
+        book = load_book(inventory.find(self.globals_.inventory))
+        name = inventory.wanted(book, host)
+        if name is not None and name not in book.hosts:
+            book = _with_running_lab(book, name)
         chosen, which = inventory.select(book, host, service)
         self.host, self.service = chosen.name, which.name
         reach, which = _way_in(chosen, which)
@@ -84,8 +86,15 @@ class Command:
         return resources.locate("patches", beside=book.resolve().parent)
 
 
-def ask(question: str, *, yes: bool) -> None:
+def somebody_there() -> bool:
+    """Whether a question would be answered."""
+    return sys.stdin.isatty()
+
+
+def ask(question: str, *, yes: bool, about: str = "") -> None:
     """Go on only if the operator says so.
+
+    `about` is what they would have to know first, for the error where nobody can answer.
 
     Raises:
         UsageError: nobody is there to ask.
@@ -93,12 +102,11 @@ def ask(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise errors.UsageError(
-            "this changes the host, and nobody is there to ask", remedy="give --yes"
-        )
+    if not somebody_there():
+        text = "this changes the host, and nobody is there to ask"
+        raise errors.UsageError(f"{about}; {text}" if about else text, remedy="give --yes")
     if not typer.confirm(question, err=True):
-        raise errors.Refused("not applied, as you said", code="declined")
+        raise errors.Refused("not applied", code=DECLINED)
 
 
 def chosen_options(
@@ -182,18 +190,46 @@ def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[
     return opt.with_globals(command_function)
 
 
-def _with_running_lab(book: Any, name: str) -> Any:
-    """A running lab needs no entry: it is a host like the inventory's own lab."""
+def load_book(path: Path) -> Inventory:
+    """The inventory at `path`, whose default may be a running lab without an entry.
+
+    Raises:
+        InventoryError: there are faults in it.
+    """
+    from opsctl import inventory
+
+    return inventory.load(path, _is_running_lab)
+
+
+def _is_running_lab(name: str) -> bool:
     from opsctl import lab
 
+    found = lab.status(name)
+    return found is not None and found.running
+
+
+def _with_running_lab(book: Any, name: str) -> Any:
+    """A running lab needs no entry: it is a host like the inventory's own lab.
+
+    Raises:
+        UsageError: no lab of that name runs, or the inventory has no lab to take it after.
+    """
+    from opsctl import inventory, lab
+
+    running = [each.name for each in lab.all_labs() if each.running and each.name not in book.hosts]
+    if name not in running:
+        raise inventory.unknown("host", name, list(book.hosts), "--host", running)
     model = next((host for host in book.hosts.values() if host.lab is not None), None)
-    found = lab.status(name) if model is not None else None
-    if found is None or not found.running:
-        return book
-    assert model is not None
+    if model is None:
+        raise errors.UsageError(
+            f"the lab {name} runs, but {book.path} has no lab, after which its service is known",
+            remedy=f"add a host with `lab: {name}`, as opsctl's own inventory.yaml has one",
+            code="unknown_name",
+        )
     content = book.model_dump()
     content["hosts"][name] = model.model_dump() | {"lab": name}
-    extended = type(book).model_validate(content)
+    # The default may be another lab without an entry.
+    extended = type(book).model_validate(content, context={"elsewhere": _is_running_lab})
     extended._path = book.path
     return extended
 
@@ -268,7 +304,7 @@ def _print(command: Command, report: Report) -> None:
             report = report.model_copy(update={"events": tuple(command.events)})
             sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")
         else:
-            show(report, sys.stdout, sys.stderr)
+            show(report, sys.stdout, sys.stderr, said=command.terminal.failure)
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError, SystemExit):  # rich makes the last of the first
         _silence()

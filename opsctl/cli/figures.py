@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from opsctl.cli.terminal import console, duration, plain
+from opsctl.cli.terminal import console, plain
+from opsctl.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

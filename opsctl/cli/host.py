@@ -12,7 +12,7 @@ from opsctl.cli import options as opt
 from opsctl.cli.context import Command, on_host
 from opsctl.cli.terminal import finding_lines, plain
 from opsctl.errors import UsageError
-from opsctl.text import counted
+from opsctl.text import counted, duration
 
 if TYPE_CHECKING:
     from opsctl.journal import Entry
@@ -118,7 +118,7 @@ def _table(rows: list[tuple[str, str]]) -> None:
 
 
 def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
-    from opsctl.cli.terminal import duration
+    from opsctl.rollout import lock_text
 
     unit = data["unit"]
     active = unit["active_for_s"]
@@ -132,9 +132,10 @@ def _status_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
         ("version", str(data["version"])),
         ("patch set", f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"),
         *[("trouble", text) for text in data["trouble"]],
+        *([("changed by hand", ", ".join(data["adopted"]))] if data["adopted"] else []),
         ("http", data["http"]),
         *([("last incident", data["incident"]["text"])] if data["incident"] else []),
-        ("lock", f"{lock['who']}: {lock['why']}" if lock else "free"),
+        ("lock", lock_text.describe(lock) if lock else "free"),
         *([("guard", "armed")] if data["guard"]["terms"] else []),
         ("last loads", " ".join(duration(s) for s in data["last_loads_s"]) or "none recorded"),
         *[

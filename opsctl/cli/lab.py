@@ -37,7 +37,7 @@ def _service(command: Command, name: str) -> Service:
     from opsctl import inventory
 
     path = inventory.find(command.globals_.inventory)
-    book = inventory.load(path)
+    book = inventory.load(path, _may_be_a_lab)
     hosts = [h for h in book.hosts.values() if h.lab is not None]
     host = next((h for h in hosts if h.lab == name), hosts[0] if hosts else None)
     if host is None:
@@ -46,6 +46,11 @@ def _service(command: Command, name: str) -> Service:
             remedy="add a host with `lab: NAME`, as opsctl's own inventory.yaml has it",
         )
     return next(iter(host.services.values()))
+
+
+def _may_be_a_lab(_name: str) -> bool:
+    """A default that is no entry is a lab which these commands may be about to make."""
+    return True
 
 
 def _require_known(command: Command, name: str, to: str, otherwise: str) -> None:
@@ -57,7 +62,7 @@ def _require_known(command: Command, name: str, to: str, otherwise: str) -> None
     """
     from opsctl import inventory, lab
 
-    book = inventory.load(inventory.find(command.globals_.inventory))
+    book = inventory.load(inventory.find(command.globals_.inventory), _may_be_a_lab)
     named = {host.lab for host in book.hosts.values() if host.lab is not None}
     known = sorted({DEFAULT, *named, *(each.name for each in lab.all_labs())})
     if name not in known:

@@ -47,13 +47,14 @@ def take(
 
 def release(command: Command, session: Any, yes: opt.YesOption = False) -> Report:
     """End the host program that holds the lock, whoever's it is."""
-    from opsctl.rollout import locking
+    from opsctl.rollout import lock_text, locking
 
     now = session.lock_state()
     if now["holder"] is not None:
         locking.require_releasable(session, now)
         armed = "; its rollout is not over, and the guard then acts" if now["terms"] else ""
-        ask(f"{locking.describe(now['holder'])}{armed}. End it?", yes=yes)
+        holder = lock_text.describe(now["holder"]) + armed
+        ask(f"{holder}. End it?", yes=yes, about=holder)
     return locking.release(session, now)
 
 

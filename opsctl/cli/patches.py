@@ -42,6 +42,32 @@ def _one(command: Command, patches: Path | None, name: str) -> PatchSet:
     return found[0]
 
 
+def _signers(command: Command, given: Path | None) -> Path:
+    """The file of allowed signers: `given`, or the one that the whole inventory agrees on.
+
+    Raises:
+        UsageError: the inventory names none, or several.
+    """
+    from opsctl import inventory
+    from opsctl.cli.context import load_book
+
+    if given is not None:
+        return given.expanduser()
+    path = inventory.find(command.globals_.inventory)
+    book = load_book(path)
+    services = [service for host in book.hosts.values() for service in host.services.values()]
+    named = {each.allowed_signers for each in services if each.allowed_signers is not None}
+    if len(named) == 1:
+        return named.pop()
+    listed = ", ".join(sorted(map(str, named)))
+    raise UsageError(
+        f"{path} names {'several files of allowed signers: ' + listed if named else 'none'}",
+        remedy="give --allowed-signers FILE"
+        + ("" if named else ", or set defaults.allowed_signers"),
+        code="no_allowed_signers",
+    )
+
+
 def _chosen(folder: Path, name: str | None) -> list[PatchSet]:
     from opsctl import patchset
 
@@ -62,10 +88,18 @@ def _facts(found: PatchSet) -> dict[str, Any]:
         "distribution": found.target.distribution,
         "distribution_version": found.target.version,
         "digest": found.digest,
+        "signed": _is_signed(found),
         "description": found.description,
         "patches": [patch.name for patch in found.patches],
         "files": list(found.paths),
     }
+
+
+def _is_signed(found: PatchSet) -> bool:
+    """Whether a signature lies beside it; `patches verify` says whose, and if it fits."""
+    from opsctl import patchset
+
+    return (found.dir / patchset.SIGNATURE).is_file()
 
 
 def _report(name: str, text: str, data: dict[str, Any]) -> Report:
@@ -87,7 +121,8 @@ def list_(
         if not command.json:
             for each in found:
                 target = f"{each.target.distribution} {each.target.version}"
-                sys.stdout.write(f"{each.label:<20} {target:<24} {each.description}\n")
+                signed = "signed" if _is_signed(each) else "-"
+                sys.stdout.write(f"{each.label:<20} {target:<24} {signed:<7} {each.description}\n")
         sets = [_facts(each) for each in found]
         return _report("patches list", counted(len(found), "patch set"), {"sets": sets})
 
@@ -234,8 +269,13 @@ def verify(
     context: typer.Context,
     name: SetArgument,
     allowed_signers: Annotated[
-        Path, typer.Option("--allowed-signers", help="Who may sign, as ssh-keygen(1) has it.")
-    ],
+        Path | None,
+        typer.Option(
+            "--allowed-signers",
+            help="Who may sign, as ssh-keygen(1) has it; else the inventory's.",
+            show_default=False,
+        ),
+    ] = None,
     patches: opt.PatchesOption = None,
     json: opt.JsonOption = False,
 ) -> None:
@@ -246,9 +286,15 @@ def verify(
         from opsctl import patchset
 
         found = _one(command, patches, name)
-        signer = patchset.verify(found, allowed_signers.expanduser())
-        data = {"sets": [_facts(found)], "principal": signer.principal, "key": signer.key}
-        text = f"{found.label} is signed by {signer.principal} ({signer.key})"
+        signers = _signers(command, allowed_signers)
+        signer = patchset.verify(found, signers)
+        data = {
+            "sets": [_facts(found)],
+            "principal": signer.principal,
+            "key": signer.key,
+            "allowed_signers": str(signers),
+        }
+        text = f"{found.label} is signed by {signer.principal} ({signer.key}), whom {signers} names"
         return _report("patches verify", text, data)
 
     run(command, work)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli.context import Command, on_host
-from opsctl.cli.terminal import duration, finding_lines, plain
+from opsctl.cli.terminal import finding_lines, plain
+from opsctl.text import duration
 
 if TYPE_CHECKING:
     from opsctl.report import Report
@@ -34,6 +35,11 @@ def history(command: Command, session: Any) -> Report:
         _print(
             ("", "gen", "when", "status", "set", "signed", "version", "who", "result", "why"),
             [_generation(row) for row in report.data["generations"]],
+        )
+        _print(
+            ("when", "what", "gen", "who", "why"),
+            [_move(move) for move in report.data["moves"]],
+            above="\nput back\n",
         )
     return report
 
@@ -75,6 +81,8 @@ def _generation(row: Mapping[str, Any]) -> tuple[str, ...]:
     label = f"{patch_set['name']} {patch_set['version']}" if patch_set else "none"
     if row["adopted"]:
         label += ", changed by hand"
+    if row["with_unit"]:
+        label += ", with unit"
     who = row["who"] or ""
     if row["from"]:
         who += f" from {row['from']}"
@@ -101,6 +109,17 @@ def _result(verdict: Mapping[str, Any]) -> str:
     if verdict.get("verdict") not in {None, "pass"}:
         parts.append(str(verdict.get("code") or verdict["verdict"]))
     return ", ".join(parts)
+
+
+def _move(move: Mapping[str, Any]) -> tuple[str, ...]:
+    number = move["number"]
+    return (
+        _clock(move["time"]),
+        str(move["what"]),
+        "" if number is None else str(number),
+        str(move["who"]),
+        str(move["why"]),
+    )
 
 
 def _entry(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -131,8 +150,11 @@ def _clock(seconds: Any) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest; those without any value are left out."""
+def _print(head: Sequence[str], rows: Sequence[Sequence[str]], above: str = "") -> None:
+    """Columns as wide as their widest; those without any value are left out. `above` is a title,
+    which nothing has where there are no rows."""
+    if rows:
+        sys.stdout.write(above)
     cleaned = [[plain(cell) for cell in row] for row in rows]
     kept = [i for i in range(len(head)) if any(row[i] for row in cleaned)]
     widths = {i: max(len(head[i]), *(len(row[i]) for row in cleaned)) for i in kept}

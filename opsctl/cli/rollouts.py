@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from opsctl.cli import options as opt
-from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.context import Command, ask, chosen_options, on_host, somebody_there
+from opsctl.text import duration
 
 if TYPE_CHECKING:
     from opsctl.report import Report
@@ -75,8 +76,6 @@ def plan(
 
 def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
     """The head of a plan, as a person checks it before saying yes."""
-    from opsctl.cli.terminal import duration
-
     target = made.patchset.target
     had = made.installed
     before = f"{had['name']} {had['version']}" if had else "none"
@@ -134,10 +133,15 @@ def rollback(
     yes: opt.YesOption = False,
 ) -> Report:
     """Return to a recorded generation and prove that it serves."""
-    from opsctl.rollout import commands
+    from opsctl.rollout import commands, locking
 
     chosen = chosen_options(budget, stall, why, lock_wait, generation=generation)
-    ask(f"Roll back {session.service.name} on {session.host.name}?", yes=yes)
+    question: str | None = "Roll back?"
+    if not yes and somebody_there():
+        chosen = locking.settle(session, chosen, guard=False)
+        question = commands.rollback_question(session, generation)
+    if question is not None:
+        ask(question, yes=yes)
     return commands.rollback(session, command.patches(), chosen)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from opsctl.events import Event
+from opsctl.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,9 @@ _MARK = {
     "progress": "[dim]..[/]  ",
 }
 _VERDICT = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+
+# The code of a question that was answered with no.
+DECLINED = "declined"
 
 # Without a terminal to redraw, a CI log gets a line so often, seconds: silence for minutes is
 # what users of such tools complain about.
@@ -68,6 +72,7 @@ class Terminal:
         # NO_COLOR is rich's own to honour.
         self._console = console(stream)
         self._quiet = quiet
+        self.failure = ""  # the message of the last step that was shown as failed
         self._bar: Progress | None = None
         self._task: Any = None
         self._line_at = 0.0
@@ -91,6 +96,8 @@ class Terminal:
             self._line_at = time.monotonic()
             return
         self.close()
+        if event.state == "fail":
+            self.failure = event.message
         text = f"{event.step}: {event.message}" if event.message else event.step
         self._console.print(f"{_MARK[event.state]} {_escape(text)}")
 
@@ -144,17 +151,21 @@ def _fraction(event: Event) -> float:
     return min(elapsed / whole, 1.0) if whole else 0.0
 
 
-def duration(seconds: float) -> str:
-    """`45s` or `10m45s`."""
-    whole = round(seconds)
-    return f"{whole // 60}m{whole % 60:02d}s" if whole >= 60 else f"{whole}s"
+def show(report: Report, stdout: TextIO, stderr: TextIO, *, said: str = "") -> None:
+    """The verdict on stdout; what is wrong, and what to do, on stderr.
 
-
-def show(report: Report, stdout: TextIO, stderr: TextIO) -> None:
-    """The verdict on stdout; what is wrong, and what to do, on stderr."""
+    `said` is what stderr has as the message of a step that failed: it is not said twice.
+    """
     out = console(stdout)
     if report.verdict in {"refused", "error"}:
-        complain(report.summary, report.reasons[0].remedy if report.reasons else "", stderr)
+        reason = report.reasons[0] if report.reasons else None
+        if reason is not None and reason.code == DECLINED:  # an answer, and no fault
+            console(stderr).print(_escape(report.summary))
+            return
+        text = report.summary
+        if text == said:
+            text = "nothing was changed on the host"
+        complain(text, reason.remedy if reason is not None else "", stderr)
         return
     color = _VERDICT[report.verdict]
     out.print(f"[{color}]{report.verdict}[/]  {_escape(report.summary)}")

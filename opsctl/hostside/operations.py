@@ -142,7 +142,14 @@ def lock(site: Site, who: str, why: str, token: str = "") -> None:
 
 
 def unlock() -> None:
+    note_end()
     _LOCK.release()
+
+
+def note_end() -> None:
+    """The lock that this program holds, if any, ends now: with a word, or with the program."""
+    if _LOCK.root is not None:
+        audit.note(State(*os.path.split(_LOCK.root)), "unlock", who=_LOCK.who)
 
 
 def lock_state(site: Site) -> Record:
@@ -213,14 +220,17 @@ def stage_generation(
     )
     details = {key: record.get(key) for key in ("number", "set", "who", "why")}
     signer = (record.get("signed") or {}).get("principal")
-    audit.note(state, "stage", signed=signer, **details)
+    audit.note(state, "stage", signed=signer, adopted=", ".join(sorted(adopted)), **details)
     return record
 
 
-def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str, Any]:
+def swap_generation(
+    site: Site, number: int, unsigned: bool = False, why: str = ""
+) -> Dict[str, Any]:
     """See `swap.swap`. Refused while the unit runs.
 
-    `unsigned` is for the log: signatures are asked for, and nobody vouched for this one.
+    For the log: `unsigned` says that signatures are asked for and nobody vouched for this one,
+    and `why` is the rollout's reason.
     """
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
@@ -228,7 +238,8 @@ def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str
         raise importers.unit_running(site["unit"])
     done = swap(state, _install(site), number)
     details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
-    audit.note(state, "swap", number=number, unsigned=unsigned or None, **details)
+    details.update(number=number, unsigned=unsigned or None, who=_LOCK.who, why=why)
+    audit.note(state, "swap", **details)
     return done
 
 
@@ -248,7 +259,7 @@ def conclude(
     record = state.generation(number)
     record.update(status=status, verdict=verdict)
     state.save(record)
-    audit.note(state, status, number=number, verdict=verdict.get("verdict"))
+    audit.note(state, status, number=number, verdict=verdict.get("verdict"), who=_LOCK.who)
     if load_seconds is not None:
         state.record_load(load_seconds, number)
     if status == "confirmed":

@@ -176,5 +176,7 @@ def main(nonce: str, source: Optional[BinaryIO] = None, sink: Optional[BinaryIO]
     source = source or sys.stdin.buffer
     known = operations.OPERATIONS, operations.STREAMS
     Server(*known, source, sink, changes=operations.CHANGES).serve(nonce)
+    # Not freed before the program ends: a thread may be in the middle of a swap.
+    operations.note_end()
     # Threads may still be inside systemctl or journalctl; nothing is owed to a gone client.
     os._exit(0)

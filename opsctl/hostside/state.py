@@ -246,10 +246,11 @@ class Lock:
 
     def __init__(self) -> None:
         self._descriptor: Optional[int] = None
-        self._root: Optional[str] = None
+        self.root: Optional[str] = None  # the state folder whose lock is held
+        self.who = ""  # holds it, as they named themselves
 
     def held(self, state: State) -> bool:
-        return self._descriptor is not None and self._root == state.root
+        return self._descriptor is not None and self.root == state.root
 
     def take(self, state: State, holder: Record) -> None:
         state.prepare()
@@ -263,13 +264,14 @@ class Lock:
         except BaseException:  # a full disk: not to hold what nobody knows of
             os.close(descriptor)
             raise
-        self._descriptor, self._root = descriptor, state.root
+        self._descriptor, self.root = descriptor, state.root
+        self.who = str(holder.get("who") or "")
 
     def release(self) -> None:
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
-            self._descriptor = self._root = None
+            self._descriptor = self.root = None
 
 
 def client_address() -> str:
@@ -327,10 +329,18 @@ def lock_holder(state: State) -> Optional[Record]:
         except ValueError:
             holder = None
         if isinstance(holder, dict):
-            return holder
+            return _with_age(holder)
         return {"who": "somebody", "why": "unknown", "since": None}
     finally:
         os.close(descriptor)
+
+
+def _with_age(holder: Record) -> Record:
+    """By this host's clock, which may not be its client's."""
+    since = holder.get("since")
+    if not isinstance(since, (int, float)):
+        return holder
+    return dict(holder, held_s=round(max(0.0, time.time() - since), 1))
 
 
 def describe_holder(holder: Optional[Record]) -> str:

@@ -1,6 +1,6 @@
 """inventory.yaml: hosts, their services, and what is expected of each."""
 
-from opsctl.inventory.load import ENVIRONMENT, find, load, select
+from opsctl.inventory.load import ENVIRONMENT, find, load, select, unknown, wanted
 from opsctl.inventory.models import (
     Host,
     Inventory,
@@ -29,4 +29,6 @@ __all__ = [
     "load",
     "parse_duration",
     "select",
+    "unknown",
+    "wanted",
 ]

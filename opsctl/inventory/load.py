@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from opsctl import resources, yamltext
 from opsctl.errors import InventoryError, UsageError
 from opsctl.inventory.models import Host, Inventory, Service
+from opsctl.text import did_you_mean
 
 FILE_NAME = "inventory.yaml"
 ENVIRONMENT = "OPSCTL_INVENTORY"
@@ -46,8 +47,9 @@ def find(explicit: Path | None = None, start: Path | None = None) -> Path:
     return configured if configured.is_file() else resources.bundled(FILE_NAME)
 
 
-def load(path: Path) -> Inventory:
-    """Parse and check the inventory at `path`.
+def load(path: Path, elsewhere: Callable[[str], bool] | None = None) -> Inventory:
+    """Parse and check the inventory at `path`. `elsewhere` says of a name that is no entry, as
+    `defaults.host` may be, whether it is a host all the same: a lab that runs needs none.
 
     Raises:
         InventoryError: the file cannot be read, is not YAML, repeats a key, or a value in it
@@ -74,8 +76,9 @@ def load(path: Path) -> Inventory:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None)
         raise _not_yaml(path, mark, problem or "it cannot be parsed") from None
+    context = {"folder": path.resolve().parent, "elsewhere": elsewhere}
     try:
-        inventory = Inventory.model_validate(raw, context={"folder": path.resolve().parent})
+        inventory = Inventory.model_validate(raw, context=context)
     except ValidationError as error:
         faults = sorted({_fault(path, dict(e), lines) for e in error.errors()})
         raise InventoryError(
@@ -148,12 +151,16 @@ def select(
     Raises:
         UsageError: the name is not in the inventory, or the choice is open.
     """
-    name = host or os.environ.get("OPSCTL_HOST") or inventory.defaults.host
-    chosen = _pick("host", name, list(inventory.hosts), "--host")
+    chosen = _pick("host", wanted(inventory, host), list(inventory.hosts), "--host")
     found = inventory.hosts[chosen]
     return found, found.services[
         _pick(f"service on {chosen}", service, list(found.services), "--service")
     ]
+
+
+def wanted(inventory: Inventory, host: str | None = None) -> str | None:
+    """The name of the host meant, whether or not there is one; None where none is named."""
+    return host or os.environ.get("OPSCTL_HOST") or inventory.defaults.host
 
 
 def _pick(kind: str, name: str | None, known: Sequence[str], option: str) -> str:
@@ -162,9 +169,20 @@ def _pick(kind: str, name: str | None, known: Sequence[str], option: str) -> str
     if name is None:
         raise UsageError(f"which {kind}? There are {', '.join(known)}", remedy=f"give {option}")
     if name not in known:
-        raise UsageError(
-            f"no {kind} is called {name!r} in the inventory; there are {', '.join(known)}",
-            remedy=f"give one of them with {option}, or add it to the inventory",
-            code="unknown_name",
-        )
+        raise unknown(kind, name, known, option)
     return name
+
+
+def unknown(
+    kind: str, name: str, known: Sequence[str], option: str, labs: Sequence[str] = ()
+) -> UsageError:
+    """That there is no such host or service; `labs` are the running ones without an entry."""
+    there = ", ".join(known)
+    if labs:
+        there += f", and running without an entry: {', '.join(labs)}"
+    return UsageError(
+        f"no {kind} is called {name!r} in the inventory; there are {there}"
+        f"{did_you_mean(name, [*known, *labs])}",
+        remedy=f"give one of them with {option}, or add it to the inventory",
+        code="unknown_name",
+    )

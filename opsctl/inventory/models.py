@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from opsctl.text import did_you_mean
+
 _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Seconds. Nothing that waits takes a day: a longer bound is a slip of the pen, and never ends.
@@ -273,14 +275,18 @@ class Inventory(_Model):
                 host.services[name] = service.model_copy(update={"allowed_signers": signers})
 
     @model_validator(mode="after")
-    def _default_exists(self) -> Inventory:
-        if self.defaults.host is not None and self.defaults.host not in self.hosts:
+    def _default_exists(self, info: ValidationInfo) -> Inventory:
+        name = self.defaults.host
+        elsewhere = (info.context or {}).get("elsewhere")
+        if name is not None and name not in self.hosts and not (elsewhere and elsewhere(name)):
             raise PydanticCustomError(
                 "unknown_default",
-                "no host is called '{host}'; there are {known}",
+                "no host is called '{host}'{nor}; there are {known}{close}",
                 {
-                    "host": self.defaults.host,
+                    "host": name,
+                    "nor": ", and no lab of that name runs on this machine" if elsewhere else "",
                     "known": ", ".join(self.hosts),
+                    "close": did_you_mean(name, self.hosts),
                     "key": ("defaults", "host"),  # a model's own check has no place in the file
                 },
             )

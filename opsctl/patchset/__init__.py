@@ -19,10 +19,11 @@ from opsctl.patchset._check import CheckItem, CheckReport, check
 from opsctl.patchset._load import PatchSet, discover, find, load
 from opsctl.patchset._manifest import Needs, Target, WheelPin
 from opsctl.patchset._parse import FileDiff, Hunk, Patch
-from opsctl.patchset.signing import Signed, Signer, sign, verify
+from opsctl.patchset.signing import SIGNATURE, Signed, Signer, sign, verify
 from opsctl.patchset.wheel import default_cache, fetch, read_sources, record_sha256
 
 __all__ = [
+    "SIGNATURE",
     "Bundle",
     "BundleFile",
     "CheckItem",

@@ -27,6 +27,8 @@ _TOOL = "ssh-keygen"
 _TIMEOUT = 30.0
 _SIGN_TIMEOUT = 300.0  # somebody types a passphrase, or looks for a security key
 _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+# A key type and the key of one line, after the principals and options: ssh-keygen(1).
+_KEY = re.compile(rb"\s(?:sk-)?(?:ssh|ecdsa)-[\w.@-]+\s+AAAA[A-Za-z0-9+/]+")
 _FINGERPRINT = re.compile(r"with (\S+) key (SHA256:\S+)")
 
 
@@ -132,14 +134,7 @@ def verify(patchset: PatchSet, allowed_signers: Path) -> Signer:
         UsageError: the file of allowed signers cannot be read, or ssh-keygen is missing.
         PatchError: something in the set's folder is no plain file.
     """
-    try:
-        allowed_signers.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the allowed signers in {allowed_signers}: {error.strerror}",
-            remedy="correct allowed_signers in the inventory, or --allowed-signers",
-            code="allowed_signers_unreadable",
-        ) from None
+    _require_signers(allowed_signers)
     signature = patchset.dir / SIGNATURE
     if signature.is_symlink() or not signature.is_file():
         raise Refused(
@@ -181,6 +176,31 @@ def verify(patchset: PatchSet, allowed_signers: Path) -> Signer:
         "have somebody else sign",
         code="patch_set_signer_refused",
     )
+
+
+def _require_signers(path: Path) -> None:
+    """ssh-keygen reads a file of garbage as one that names nobody; an empty one does name nobody.
+
+    Raises:
+        UsageError: it cannot be read, or has lines and none of them names a key.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the allowed signers in {path}: {error.strerror}",
+            remedy="correct allowed_signers in the inventory, or --allowed-signers",
+            code="allowed_signers_unreadable",
+        ) from None
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(b"#")]
+    if lines and not any(_KEY.search(line) for line in lines):
+        raise UsageError(
+            f"{path} is no file of allowed signers: no line of it is like "
+            "`ann@example.org ssh-ed25519 AAAA…`",
+            remedy="put in the line that `opsctl patches sign` prints (ssh-keygen(1), ALLOWED "
+            "SIGNERS)",
+            code="allowed_signers_invalid",
+        )
 
 
 def _principals(output: bytes) -> list[str]:

@@ -13,7 +13,7 @@ from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS
-from opsctl.rollout.way_back import rollback_target, unsigned, unsigned_text
+from opsctl.rollout.way_back import named, nowhere, rollback_target, unsigned, unsigned_text
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -108,13 +108,8 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     target = rollback_target(facts, recorded, options.generation, session.host.name)
     if target is None:
         current = facts["generation"]["number"]
-        return plain_report(
-            session,
-            "rollback",
-            f"nothing to do: the last deploy is not on disk, generation {current} is "
-            "in place (name a generation to go further back)",
-            generation=current,
-        )
+        text = f"nothing to do: {nowhere(facts, recorded, options.generation, session.host.name)}"
+        return plain_report(session, "rollback", text, generation=current)
     status = recorded[target]["status"] if target in recorded else ""
     run = Run("rollback", session, options, target=target, target_status=status, strict=False)
     if session.service.allowed_signers is not None:
@@ -122,6 +117,22 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
     if target in run.unsigned:
         session.emit(Event("signature", "warn", unsigned_text(recorded[target])))
     return engine.execute(run, _playbook("rollback", patches))
+
+
+def rollback_question(session: Session, generation: int | None) -> str | None:
+    """What a rollback would do now: where, from which generation to which; None for nothing.
+
+    Raises:
+        Refused: there is no such generation, or nothing to return to.
+    """
+    facts = session.inspect()
+    require_state(facts)
+    recorded = {g["number"]: g for g in session.call("generations")}
+    target = rollback_target(facts, recorded, generation, session.host.name)
+    if target is None:
+        return None
+    there, back = named(facts["generation"]), named(recorded.get(target, target))
+    return f"Roll back {session.service.name} on {session.host.name} from {there} to {back}?"
 
 
 def _playbook(name: str, patches: Path) -> playbook.Playbook:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from opsctl.errors import LockHeld, OpsctlError, Refused
+from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import locking, observe
+from opsctl.rollout import lock_text, observe
 from opsctl.rollout.plan import require_state
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Options
@@ -29,9 +29,7 @@ def confirm(session: Session, options: Options) -> Report:
     began = time.time()
     now = session.lock_state()
     if now["holder"] is not None and not now["by_guard"] and not options.lock_wait:
-        raise LockHeld(
-            locking.describe(now["holder"]), remedy="wait for it to end: --lock-wait 20m"
-        )
+        raise lock_text.held(now, session.host.name)
     subject = _subject(session)
     waited = observe.wait(session, options)  # the guard goes on watching the load
     if waited.verdict != "pass":

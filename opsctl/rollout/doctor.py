@@ -10,6 +10,7 @@ from opsctl.errors import OpsctlError
 from opsctl.inventory import Service
 from opsctl.journal import redact
 from opsctl.patchset import PatchSet
+from opsctl.rollout import drift, lock_text
 from opsctl.units.properties import Unit
 
 Status = Literal["ok", "warn", "fail"]
@@ -32,26 +33,30 @@ class Finding:
 
 
 def examine(
-    facts: Mapping[str, Any], service: Service, patchset: PatchSet | OpsctlError | None
+    facts: Mapping[str, Any],
+    service: Service,
+    patchset: PatchSet | OpsctlError | None,
+    name: str,
 ) -> list[Finding]:
-    """Judge the host program's `inspect`. `patchset` is the expected one, or why there is none."""
+    """Judge the host program's `inspect`. `patchset` is the expected one, or why there is none;
+    `name` is the host's, for the commands that a remedy names."""
     unit = Unit.from_show(facts["unit"])
     host = facts["host"]
     findings = [
         Finding("ssh", "ok", f"connected to {host['hostname']}, uid {host['uid']}"),
         Finding("python", "ok", f"host program on Python {host['python']}"),
     ]
-    findings += _unit(unit, service)
-    findings += _install(facts, service)
+    findings += _unit(unit, service, name)
+    findings += _install(facts, service, name)
     findings += _patchset(unit, patchset)
     findings += _disk(facts)
     findings += _port(facts, unit, service)
     findings += _leftovers(facts)
-    findings += _state(facts)
+    findings += _state(facts, name)
     return findings
 
 
-def _unit(unit: Unit, service: Service) -> Iterator[Finding]:
+def _unit(unit: Unit, service: Service, host: str) -> Iterator[Finding]:
     if not unit.exists:
         yield Finding(
             "unit",
@@ -74,10 +79,10 @@ def _unit(unit: Unit, service: Service) -> Iterator[Finding]:
             "restarts",
             "warn",
             f"systemd restarted it {unit.n_restarts} times since the last start by hand",
-            "opsctl status shows the last incident",
+            f"opsctl status {host} shows the last incident",
         )
     yield _daemon_reload(unit)
-    yield _start_limit(unit)
+    yield _start_limit(unit, host)
     yield from _timeouts(unit, service)
 
 
@@ -92,13 +97,13 @@ def _daemon_reload(unit: Unit) -> Finding:
     return Finding("daemon_reload", "ok", "systemd has the unit as it is on disk")
 
 
-def _start_limit(unit: Unit) -> Finding:
+def _start_limit(unit: Unit, host: str) -> Finding:
     if unit.result == "start-limit-hit":
         return Finding(
             "start_limit",
             "warn",
             "the unit is in start-limit-hit: it crashed too often",
-            "opsctl resets the counter before its own start; look at `opsctl logs` first",
+            f"opsctl resets the counter before its own start; look at opsctl logs {host} first",
         )
     burst, interval = unit.start_limit_burst, unit.start_limit_interval
     if unit.restart not in {"no", ""} and (not burst or interval == 0):
@@ -133,7 +138,7 @@ def _timeouts(unit: Unit, service: Service) -> Iterator[Finding]:
         )
 
 
-def _install(facts: Mapping[str, Any], service: Service) -> Iterator[Finding]:
+def _install(facts: Mapping[str, Any], service: Service, host: str) -> Iterator[Finding]:
     install = facts["install"]
     if "fault" in install:
         fault = install["fault"]
@@ -150,10 +155,10 @@ def _install(facts: Mapping[str, Any], service: Service) -> Iterator[Finding]:
     else:
         yield Finding("install", "ok", what)
     if "audit" in install:
-        yield _record(install, facts["generation"])
+        yield _record(install, facts["generation"], host)
 
 
-def _record(install: Mapping[str, Any], generation: Mapping[str, Any] | None) -> Finding:
+def _record(install: Mapping[str, Any], generation: Mapping[str, Any] | None, host: str) -> Finding:
     audit = install["audit"]
     recorded = {
         path: file["sha256"] for path, file in (generation["files"] if generation else {}).items()
@@ -168,21 +173,24 @@ def _record(install: Mapping[str, Any], generation: Mapping[str, Any] | None) ->
         for kind in ("modified", "missing", "extra")
     }
     if not any(odd.values()):
-        ours = len(audit["modified"]) + len(audit["extra"])
+        by_a_set = len(audit["modified"]) + len(audit["extra"])
         return Finding(
-            "record", "ok", f"all files as the wheel's RECORD has them, {ours} by a recorded set"
+            "record",
+            "ok",
+            f"all files as the wheel's RECORD has them, {by_a_set} by a recorded set",
         )
     text = "; ".join(
         f"{kind}: {', '.join(paths[:5])}{' …' if len(paths) > 5 else ''}"
         for kind, paths in odd.items()
         if paths
     )
+    ours = {*odd["modified"], *odd["missing"]} & set(recorded)
+    number = generation["number"] if generation and ours else None
     return Finding(
         "record",
         "fail" if odd["modified"] or odd["missing"] else "warn",
         f"files differ from the wheel's RECORD and from the recorded generation: {text}",
-        "see `opsctl plan` for the difference; put the change into a patch, or reinstall the "
-        "distribution",
+        f"opsctl plan {host} shows the difference; {drift.remedy(host, number)}",
     )
 
 
@@ -283,14 +291,14 @@ def _leftovers(facts: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("gpu", "ok", "no GPU memory is held outside the unit")
 
 
-def _state(facts: Mapping[str, Any]) -> Iterator[Finding]:
+def _state(facts: Mapping[str, Any], host: str) -> Iterator[Finding]:
     lock = facts["lock"]
     if lock:
         yield Finding(
             "lock",
             "fail",
-            f"{lock['who']} holds the lock of this service: {lock['why']}",
-            "wait for it to end",
+            lock_text.describe(lock),
+            f"wait for it to end: opsctl lock show {host}; --lock-wait 10m on deploy waits too",
         )
     else:
         yield Finding("lock", "ok", "free")
@@ -305,7 +313,7 @@ def _state(facts: Mapping[str, Any]) -> Iterator[Finding]:
             "fail",
             f"a swap from generation {swap['from']} to {swap['to']} was cut off: the files may "
             "be a mixture",
-            "opsctl rollback finishes it",
+            f"opsctl rollback {host} finishes it",
         )
     generation = facts["generation"]
     if generation is None:

@@ -38,6 +38,7 @@ def execute(run: Run, playbook: Playbook) -> Report:
             _abandon(run, "interrupted")
             raise
         failure = StepFailed(_INTERRUPTED, "interrupted by the operator")
+        run.session.emit(Event("interrupt", "warn", _on_interrupt(run, playbook)))
     finally:
         run.close_watch()
     if failure is None:
@@ -60,6 +61,17 @@ def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
         assert run.smoke is not None
         return StepFailed("inconclusive", "; ".join(run.smoke.reasons))
     return None
+
+
+def _on_interrupt(run: Run, playbook: Playbook) -> str:
+    """What Ctrl-C set off, said at once: the way back takes as long as a load."""
+    if playbook.on_failure != "restore":
+        host = run.session.host.name
+        return f"interrupted: the service is left as it is; opsctl status {host}"
+    back = "returning to what was there"
+    if run.origin is not None:
+        back = f"putting generation {run.origin} back"
+    return f"interrupted: {back}" + ("; killing this leaves it to the guard" * run.guarded)
 
 
 def _failure_of(error: Exception) -> StepFailed:
@@ -112,7 +124,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
         _renew_guard(run)
         _step(run, "stop", steps.stop)
         if run.swapped and run.origin is not None:
-            run.target = run.origin
+            run.target, run.undoing = run.origin, failure.message
             _step(run, "swap", steps.swap)
         serving = run.unit_before is not None and run.unit_before.active
         if serving:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from opsctl.text import clock
+from opsctl.text import clock, duration, moment
+from opsctl.units.properties import Unit
+
+# Seconds past the load's budget in which a client may come back: `hostside.guardian`'s.
+_GRACE = 30.0
 
 
 def describe(report: Mapping[str, Any]) -> str:
@@ -26,10 +30,38 @@ def describe(report: Mapping[str, Any]) -> str:
     return f"{text}; the service did NOT come up again"
 
 
-def pending(terms: Mapping[str, Any]) -> str:
-    """That a lost rollout waits for its confirmation or its end, in a sentence for a person."""
+def pending(terms: Mapping[str, Any], unit: Unit | None = None) -> str:
+    """That a lost rollout waits for its confirmation or its end, in a sentence for a person.
+
+    `unit` is a look at the service, by which the time of that end is known.
+    """
+    now = unit.time if unit is not None else None
+    goal = "starts the service" if terms["to"] is None else f"puts generation {terms['to']} back"
+    left = _left(terms, unit) if unit is not None else None
+    when = "when the load's budget is over, or at once if the service dies"
+    if left is not None:
+        assert unit is not None
+        when = f"at {moment(unit.time + left, unit.time)} (in {duration(left)})" if left else "now"
     return (
-        f"the {terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'} was lost "
-        f"{clock(terms['armed'])}; unless it is confirmed, the guard on the host ends it with "
-        f"{'generation ' + str(terms['to']) if terms['to'] is not None else 'a start'}"
+        f"the {terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'}, begun "
+        f"{moment(terms['armed'], now)}, has lost its client; the guard {goal} {when} unless it "
+        "is confirmed"
     )
+
+
+def _left(terms: Mapping[str, Any], unit: Unit) -> float | None:
+    """Seconds until the guard acts, 0.0 for at once; None where the terms do not say.
+
+    As `hostside.guardian` decides it: it holds off for a load within its budget, and for nothing
+    else.
+    """
+    if terms["to"] is None or not unit.active or unit.n_restarts:
+        return 0.0
+    if unit.active_for is None or "budget" not in terms:
+        return None
+    return max(0.0, float(terms["budget"]) + _GRACE - unit.active_for)
+
+
+def ways_out(host: str) -> str:
+    """What may be done about a rollout that lost its client, besides leaving it to the guard."""
+    return f"opsctl confirm {host} to keep what is there, opsctl rollback {host} to end it now"

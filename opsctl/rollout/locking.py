@@ -14,11 +14,11 @@ from opsctl import errors
 from opsctl.errors import OpsctlError, Refused, UsageError
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import guard_text
+from opsctl.rollout import guard_text, lock_text
 from opsctl.rollout.observe import plain_report
 from opsctl.rollout.run import Options
 from opsctl.rollout.session import Session, whoami
-from opsctl.text import clock
+from opsctl.units.properties import Unit
 
 # Seconds: how often a holder looks whether its connection still is, and how long a command
 # that was interrupted may take to end by itself.
@@ -28,35 +28,29 @@ _GRACE = 5.0
 
 def show(session: Session) -> Report:
     now = session.lock_state()
-    return plain_report(session, "lock show", "; ".join(_lines(now)), data=_data(now))
+    return plain_report(session, "lock show", "; ".join(_lines(session, now)), data=_data(now))
 
 
-def _lines(now: Mapping[str, Any]) -> list[str]:
-    lines = [describe(now["holder"])]
+def _lines(session: Session, now: Mapping[str, Any]) -> list[str]:
+    lines = [lock_text.describe(now["holder"])]
     if now["terms"] is not None:
         if now["holder"] is None:
-            lines.append(guard_text.pending(now["terms"]))
+            lines.append(guard_text.pending(now["terms"], _look(session)))
+            lines.append(guard_text.ways_out(session.host.name))
         else:
             lines.append("the guard on the host is armed, and acts when this holder is lost")
     return lines
 
 
+def _look(session: Session) -> Unit | None:
+    """At the unit; without it the time of the guard's act is not known, and no more is lost."""
+    with contextlib.suppress(OpsctlError):
+        return session.unit()
+    return None
+
+
 def _data(now: Mapping[str, Any]) -> dict[str, Any]:
     return {"holder": now["holder"], "guard": {key: now[key] for key in ("terms", "report")}}
-
-
-def describe(holder: Mapping[str, Any] | None) -> str:
-    """Who holds the lock, in a sentence for a person."""
-    if holder is None:
-        return "nobody holds the lock"
-    text = f"{holder.get('who', 'somebody')} holds the lock"
-    if holder.get("from"):
-        text += f", from {holder['from']}"
-    if holder.get("since"):
-        text += f", since {clock(float(holder['since']))}"
-    if holder.get("pid"):
-        text += f", as pid {holder['pid']} on the host"
-    return f"{text}: {holder.get('why') or 'no reason given'}"
 
 
 def release(session: Session, now: Mapping[str, Any]) -> Report:
@@ -74,12 +68,14 @@ def release(session: Session, now: Mapping[str, Any]) -> Report:
     again = session.lock_state()["holder"]
     if again is not None and again.get("pid") != holder.get("pid"):
         raise Refused(
-            f"meanwhile another holds it: {describe(again)}",
+            f"meanwhile another holds it: {lock_text.describe(again)}",
             remedy="run the command again",
             code="lock_changed",
         )
     ended = session.call("release_lock", who=whoami())
     text = "nothing to do: it was released meanwhile" if ended is None else "the lock is free"
+    if ended is not None:
+        text += f": ended was {lock_text.whose(ended)}"
     if ended is not None and now["terms"] is not None:
         text += "; its rollout was not over, and the guard on the host now acts: opsctl status"
     return plain_report(session, "lock release", text, data={"released": ended})
@@ -110,7 +106,7 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     session.lock(why, options.lock_wait)
     terms = session.lock_state()["terms"]
     if terms is not None:
-        text = f"{guard_text.pending(terms)}; it waits for this lock"
+        text = f"{guard_text.pending(terms)}; it waits for this lock too"
         session.emit(Event("lock", "warn", text))
     session.emit(Event("lock", "ok", f"held: {why}" + ("" if argv else "; Ctrl-C frees it")))
     began = time.time()
@@ -208,6 +204,9 @@ def settle(session: Session, options: Options, *, guard: bool = True) -> Options
     guard has ended a lost rollout. What is left of it.
 
     The look at the host comes after this, so that it sees how that ended.
+
+    Raises:
+        LockHeld: somebody is at work still.
     """
     deadline = time.monotonic() + options.lock_wait
     told = ""
@@ -217,8 +216,12 @@ def settle(session: Session, options: Options, *, guard: bool = True) -> Options
             break
         left = deadline - time.monotonic()
         if left <= 0:
+            if now["holder"] is not None:
+                raise lock_text.held(now, session.host.name, waited=options.lock_wait)
             return replace(options, lock_wait=0.0)
-        text = describe(now["holder"]) if now["holder"] else guard_text.pending(now["terms"])
+        text = (
+            lock_text.describe(now["holder"]) if now["holder"] else guard_text.pending(now["terms"])
+        )
         if text != told:
             told = text
             session.emit(Event("lock", "info", f"waiting: {text}"))

@@ -14,8 +14,9 @@ from opsctl.journal import diagnose
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
 from opsctl.rollout import doctor as doctor_checks
-from opsctl.rollout import guard_text
-from opsctl.rollout.plan import changed_files, find_patchset
+from opsctl.rollout import drift, guard_text
+from opsctl.rollout.drift import adopted_text, changed_files
+from opsctl.rollout.plan import find_patchset
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Options
 from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
@@ -40,10 +41,16 @@ def status(session: Session) -> Report:
     place = f"generation {number}, " if number is not None else ""
     serving = serving_of(session, unit)
     incident = last_incident(session) if unit.exists else None
-    trouble = _trouble(facts)
+    host = session.host.name
+    trouble = _trouble(facts, host)
+    pending = _pending(facts, host)
     verdict: Verdict = "fail" if trouble else serving.verdict
+    if verdict == "pass" and pending:
+        verdict = "inconclusive"  # what serves now will be taken away
     text = f"{unit.name} is {unit.state}, {place}{label}, {serving.text}"
-    reasons = [Reason(code="trouble", message=each) for each in trouble]
+    by_hand = adopted_text(generation)
+    reasons = [*trouble, *pending]
+    told = tuple(reasons)
     if serving.verdict != "pass":
         cause = incident.diagnosis.remedy if incident and serving.verdict == "fail" else ""
         reasons.append(Reason(code=serving.code, message=serving.text, remedy=cause))
@@ -53,7 +60,7 @@ def status(session: Session) -> Report:
         service=session.service.name,
         verdict=verdict,
         exit_code=EXITS[verdict],
-        summary="; ".join([text, *trouble, *_pending(facts)]),
+        summary="; ".join([text, *filter(None, [by_hand]), *(r.message for r in told)]),
         reasons=tuple(reasons),
         generation=number,
         data={
@@ -71,7 +78,8 @@ def status(session: Session) -> Report:
             "lock": facts["lock"],
             "swap": facts["swap"],
             "guard": facts["guard"],
-            "trouble": trouble,
+            "trouble": [each.message for each in trouble],
+            "adopted": list((generation or {}).get("adopted") or ()),
             "incident": _incident_json(incident),
             "last_loads_s": facts["loads"],
             "models": list(serving.models),
@@ -84,10 +92,13 @@ def status(session: Session) -> Report:
     )
 
 
-def _pending(facts: Mapping[str, Any]) -> list[str]:
+def _pending(facts: Mapping[str, Any], host: str) -> list[Reason]:
     """That a rollout was lost and its end is to come; while the lock is held, it is not lost."""
     terms = facts["guard"]["terms"]
-    return [] if terms is None or facts["lock"] else [guard_text.pending(terms)]
+    if terms is None or facts["lock"]:
+        return []
+    message = guard_text.pending(terms, Unit.from_show(facts["unit"]))
+    return [Reason(code="guard_pending", message=message, remedy=guard_text.ways_out(host))]
 
 
 def _recorded(session: Session) -> list[dict[str, Any]]:
@@ -109,19 +120,25 @@ def _incident_json(incident: Incident | None) -> dict[str, Any] | None:
     }
 
 
-def _trouble(facts: Mapping[str, Any]) -> list[str]:
+def _trouble(facts: Mapping[str, Any], host: str) -> list[Reason]:
     """Why the disk is not, or may not be, what the recorded generation says."""
     fault = facts.get("state_fault")
-    if fault:
-        return [str(fault["message"])]
-    if facts["swap"]:
-        swap = facts["swap"]
-        return [
-            f"a swap from generation {swap['from']} to {swap['to']} was cut off: the files may be "
-            "a mixture, and opsctl rollback finishes it"
-        ]
     other = changed_files(facts)
-    return [f"the files on disk are not this generation's: {', '.join(other)}"] if other else []
+    if fault:
+        message, remedy = str(fault["message"]), str(fault["remedy"])
+    elif facts["swap"]:
+        swap = facts["swap"]
+        message = (
+            f"a swap from generation {swap['from']} to {swap['to']} was cut off: the files may be "
+            "a mixture"
+        )
+        remedy = f"opsctl rollback {host} finishes it"
+    elif other:
+        message = f"the files on disk are not this generation's: {', '.join(other)}"
+        remedy = drift.remedy(host, facts["generation"]["number"])
+    else:
+        return []
+    return [Reason(code="trouble", message=message, remedy=remedy)]
 
 
 def wait(session: Session, options: Options) -> Report:
@@ -248,7 +265,7 @@ def doctor(session: Session, patches: Path) -> Report:
                 expected, _ = find_patchset(session, patches, None, facts)
             except OpsctlError as error:
                 expected = error
-        findings = doctor_checks.examine(facts, session.service, expected)
+        findings = doctor_checks.examine(facts, session.service, expected, session.host.name)
     faults = [f for f in findings if f.status == "fail"]
     unreachable = any(f.name == "ssh" for f in faults)
     text = f"{len(faults)} of {len(findings)} checks would make a deploy fail"

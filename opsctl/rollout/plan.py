@@ -11,7 +11,8 @@ from typing import Any
 
 from opsctl import patchset as ps
 from opsctl.errors import PatchError, Refused
-from opsctl.rollout import unitplan
+from opsctl.rollout import drift, unitplan
+from opsctl.rollout.drift import changed_files
 from opsctl.rollout.session import Session
 from opsctl.rollout.unitplan import UnitChange
 
@@ -125,15 +126,6 @@ def require_install(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return install
 
 
-def changed_files(facts: Mapping[str, Any]) -> list[str]:
-    """Files that are not as the recorded generation has them."""
-    recorded = facts["generation"].get("files", {}) if facts["generation"] else {}
-    now = facts.get("install", {}).get("files", {})
-    return sorted(
-        path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
-    )
-
-
 def make_plan(
     session: Session,
     patchset: ps.PatchSet,
@@ -171,10 +163,9 @@ def make_plan(
     current = {path: _decode(text) for path, text in read["paths"].items()}
     pristine = _pristine(session, patchset, install, read["record"], current, adopt=adopt)
     known = _recognise(patchset, current, pristine)
-    drifted = _drifted(generation, current, pristine, patchset.paths if known else ())
+    drifted = drift.unexplained(generation, current, pristine, patchset.paths if known else ())
     if drifted and not adopt:
-        edits = {p: ps.FileChange(p, was, current[p]) for p, was in drifted.items()}
-        raise _drift(list(drifted), "they were changed by hand:\n" + ps.diff(edits))
+        raise _drift(session, facts, drifted, current, pristine)
     installed = _installed(facts, drifted, known)
     bundle = ps.bundle(patchset, {path: pristine[path] for path in patchset.paths})
     after = {file.path: file.content for file in bundle.files}
@@ -279,7 +270,9 @@ def _pristine(
             pristine[path] = found[path]
             del missing[path]
     if missing:
-        raise _drift(list(missing), "their content is neither the wheel's nor of a known set")
+        whose = "its" if len(missing) == 1 else "their"
+        why = f"{whose} content is neither the wheel's nor of a known set"
+        raise drift.refusal(list(missing), why, session.host.name)
     return pristine
 
 
@@ -298,33 +291,29 @@ def _of_the_wheel(
     return ps.read_sources(wheel, patchset.target.package, list(paths))[0]
 
 
-def _drifted(
-    generation: Mapping[str, Any] | None,
+def _drift(
+    session: Session,
+    facts: Mapping[str, Any],
+    paths: Sequence[str],
     current: Mapping[str, bytes | None],
     pristine: Mapping[str, bytes | None],
-    known: Collection[str],
-) -> dict[str, bytes | None]:
-    """The files that neither the recorded generation nor the wheel explains, with the wheel's
-    content of each; `known` are those of a set that was recognised."""
-    recorded = generation["files"] if generation else {}
-    drifted: dict[str, bytes | None] = {}
-    for path, data in sorted(current.items()):
-        allowed = {_hash(pristine[path])}  # a reinstall takes a set away, which is no drift
-        if path in recorded:
-            allowed.add(recorded[path]["sha256"])
-        if path not in known and _hash(data) not in allowed:
-            drifted[path] = pristine[path]
-    return drifted
-
-
-def _drift(paths: Sequence[str], why: str) -> Refused:
-    return Refused(
-        f"drift on the host: {', '.join(paths)}: {why}",
-        remedy="put the change into a patch of the set, or `opsctl deploy --adopt` to record the "
-        "files as they are and deploy over them (a rollback returns them), or reinstall the "
-        "distribution (pip install --force-reinstall --no-deps) and deploy again",
-        code="drift",
-    )
+) -> Refused:
+    """That a hand changed `paths`, with its own lines only: what the generation put there, or
+    else the wheel, is what they are compared with."""
+    generation = facts["generation"]
+    if generation is None or generation["version"] != facts["install"]["version"]:
+        generation = {"number": None, "files": {}}
+    digests = {p: generation["files"][p]["sha256"] for p in paths if p in generation["files"]}
+    wanted = {path: digest for path, digest in digests.items() if digest is not None}
+    stored = _stored(session, facts["install"], wanted) if wanted else {}
+    ours: dict[str, bytes | None] = {
+        path: stored.get(path)
+        for path, digest in digests.items()
+        if _hash(stored.get(path)) == digest  # what is lost from the store cannot be shown
+    }
+    recorded = (generation["number"], ours)
+    why = drift.by_hand(paths, pristine, recorded, current)
+    return drift.refusal(paths, why, session.host.name, generation["number"] if ours else None)
 
 
 def _unapplied(

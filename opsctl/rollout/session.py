@@ -20,7 +20,7 @@ from opsctl.errors import LockHeld, OpsctlError, Unreachable, UsageError
 from opsctl.events import Emit, Event, ignore
 from opsctl.inventory import Host, Service
 from opsctl.journal import Entry
-from opsctl.rollout import guard_text
+from opsctl.rollout import guard_text, lock_text
 from opsctl.sglang import SglangClient
 from opsctl.transport import Remote, Subscription
 from opsctl.units.properties import Unit
@@ -111,7 +111,7 @@ class Session:
         """Take the lock of the service, for which `wait` seconds may pass.
 
         Raises:
-            LockHeld: somebody else has it.
+            LockHeld: somebody else has it: who, since when, and what to do about it.
         """
         self.keep_alive()  # first: a lock whose holder is cut off now must not last for hours
         deadline = time.monotonic() + wait
@@ -121,10 +121,12 @@ class Session:
                 self.call("lock", who=whoami(), why=why, token=self.token)
                 return
             except LockHeld as error:
+                now = self.lock_state()
                 if time.monotonic() >= deadline:
-                    raise
+                    name = self.host.name
+                    raise lock_text.held(now, name, waited=wait, said=error.message) from None
                 if not told:
-                    told = error.message
+                    told = lock_text.describe(now["holder"])
                     self.emit(Event("lock", "info", f"waiting: {told}"))
                 time.sleep(1.0)
 

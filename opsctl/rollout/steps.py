@@ -45,7 +45,7 @@ def preflight(run: Run) -> str:
     run.facts = facts
     _require_settled(run, facts)
     patchset = run.plan.patchset if run.plan is not None else None
-    findings = doctor.examine(facts, run.session.service, patchset)
+    findings = doctor.examine(facts, run.session.service, patchset, run.session.host.name)
     # The lock is the next step's, which tells a held one by its own exit status; a swap under
     # way is its holder's then.
     ignored = _IGNORED.get(run.command, frozenset()) | {"lock"}
@@ -90,9 +90,8 @@ def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
     if terms is None or facts["lock"] or run.command == "rollback":
         return
     raise LockHeld(
-        guard_text.pending(terms),
-        remedy=f"opsctl confirm {run.session.host.name} to keep what is there, "
-        f"opsctl rollback {run.session.host.name} to end it now",
+        guard_text.pending(terms, Unit.from_show(facts["unit"])),
+        remedy=guard_text.ways_out(run.session.host.name),
         code="guard_pending",
     )
 
@@ -188,7 +187,8 @@ def swap(run: Run) -> str:
 
 def _swap(run: Run) -> str:
     unsigned = run.target in run.unsigned
-    done = run.session.call("swap", number=run.target, unsigned=unsigned, timeout=120)
+    why = run.undoing or run.options.why or f"opsctl {run.command}"
+    done = run.session.call("swap", number=run.target, unsigned=unsigned, why=why, timeout=120)
     if done["starting"]:
         pids = ", ".join(map(str, done["starting"]))
         text = f"pid {pids} on the host started that Python and may have imported of both versions"

@@ -10,16 +10,17 @@ from opsctl import errors
 from opsctl.errors import Refused
 from opsctl.patchset import sha256
 from opsctl.report import Reason, Report
-from opsctl.rollout import guard_text
+from opsctl.rollout import drift, guard_text
 from opsctl.rollout.doctor import Finding
-from opsctl.rollout.plan import changed_files, require_install
+from opsctl.rollout.drift import adopted_text, changed_files
+from opsctl.rollout.plan import require_install
 from opsctl.rollout.session import Session
 from opsctl.rollout.way_back import rollback_target
 from opsctl.text import counted
+from opsctl.units.properties import Unit
 
 # More of one kind are one finding: another version's RECORD makes thousands.
 _EACH = 20
-_REINSTALL = "reinstall the distribution (pip install --force-reinstall --no-deps) and deploy again"
 
 
 def verify(session: Session) -> Report:
@@ -35,7 +36,8 @@ def verify(session: Session) -> Report:
     findings = [
         *_records(facts, records),
         *_files(facts, install, host),
-        *_package(facts, install),
+        *_adopted(facts),
+        *_package(facts, install, host),
         *_unit_files(facts, host),
         *_half_done(facts, install, records, host),
         *_way_back(session, facts, records),
@@ -46,6 +48,9 @@ def verify(session: Session) -> Report:
     number = generation["number"] if generation else None
     place = "no deploy is recorded" if generation is None else f"generation {number}"
     text = f"{place}, and every file is as it and the wheel's RECORD say"
+    by_hand = adopted_text(generation)
+    if by_hand:
+        text = f"{by_hand}; every file is as it and the wheel's RECORD say"
     if faults:
         names = ", ".join(dict.fromkeys(f.name for f in faults))
         text = f"{place}; {counted(len(faults), 'finding')}: {names}"
@@ -117,12 +122,18 @@ def _files(facts: Mapping[str, Any], install: Mapping[str, Any], host: str) -> I
                 "fail",
                 f"{path} {'is missing' if gone else 'was changed by hand'}: it is not "
                 f"generation {number}'s",
-                f"opsctl rollback {host} {number} puts it back; opsctl plan {host} shows the "
-                f"difference, and opsctl deploy {host} --adopt deploys over it and keeps it",
+                f"opsctl plan {host} shows the difference; {drift.remedy(host, number)}",
             )
 
 
-def _package(facts: Mapping[str, Any], install: Mapping[str, Any]) -> Iterator[Finding]:
+def _adopted(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """That what is recorded, and so no fault, was once a hand's."""
+    text = adopted_text(facts["generation"])
+    if text:
+        yield Finding("by_hand", "warn", text, "put the change into a patch of the set")
+
+
+def _package(facts: Mapping[str, Any], install: Mapping[str, Any], host: str) -> Iterator[Finding]:
     if install.get("editable"):
         yield Finding(
             "editable",
@@ -138,7 +149,9 @@ def _package(facts: Mapping[str, Any], install: Mapping[str, Any]) -> Iterator[F
         "extra": "is neither in the wheel's RECORD nor of a generation",
     }
     for kind, text in said.items():
-        remedy = "look at it and remove it by hand" if kind == "extra" else _REINSTALL
+        remedy = f"{drift.REINSTALL} and opsctl deploy {host}"
+        if kind == "extra":
+            remedy = "look at it and remove it by hand"
         odd = [path for path in install["audit"][kind] if path not in ours]
         if len(odd) > _EACH:
             yield Finding(kind, "fail", f"{_some(odd)}: each {text}", remedy)
@@ -192,13 +205,12 @@ def _half_done(
     # An older one is history: what was deployed since has another number.
     if records and records[-1].get("status") == "staged" and not lock:
         number = records[-1]["number"]
-        yield Finding(
-            "staged",
-            "fail",
-            f"generation {number} was staged, and its deploy never came to an end",
-            f"opsctl confirm {host} if it is in place and serves, opsctl rollback {host} to leave "
-            f"it, opsctl deploy {host} to deploy again",
-        )
+        remedy = f"opsctl confirm {host} if it is in place and serves, "
+        remedy += f"opsctl rollback {host} to leave it"
+        if facts["guard"]["terms"] is None:  # a deploy is refused while the guard waits
+            remedy += f", opsctl deploy {host} to deploy again"
+        message = f"generation {number} was staged, and its deploy never came to an end"
+        yield Finding("staged", "fail", message, remedy)
 
 
 def _way_back(
@@ -227,8 +239,8 @@ def _guard(facts: Mapping[str, Any], host: str) -> Iterator[Finding]:
         yield Finding(
             "guard_pending",
             "fail",
-            guard_text.pending(terms),
-            f"opsctl confirm {host} to keep what is there, opsctl rollback {host} to end it now",
+            guard_text.pending(terms, Unit.from_show(facts["unit"])),
+            guard_text.ways_out(host),
         )
     if report is not None:
         bad = report.get("error") or report.get("healthy") is False

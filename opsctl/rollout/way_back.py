@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opsctl.errors import Refused
-from opsctl.rollout.plan import changed_files
+from opsctl.rollout.drift import changed_files
 from opsctl.units.properties import Unit
 
 Records = Mapping[int, Mapping[str, Any]]  # every recorded generation, by its number
@@ -56,6 +56,36 @@ def rollback_target(
     if predecessor not in {*recorded, *facts["generations"]}:
         raise _missing(facts, recorded, predecessor, host)
     return predecessor
+
+
+def nowhere(
+    facts: Mapping[str, Any], recorded: Records, wanted: int | None, host: str = "HOST"
+) -> str:
+    """Why `rollback_target` is None, and which command goes further back all the same."""
+    current = facts["generation"]
+    number = current["number"]
+    if wanted is not None:
+        return f"generation {number} is in place already"
+    last = recorded[max(recorded)]
+    how = "never swapped in" if last["status"] == "staged" else "rolled back already"
+    text = f"generation {last['number']} was {how}, and generation {number} is in place"
+    further = current["predecessor"]
+    if further is None:
+        older = _older(facts, recorded, number)
+        further = older[0]["number"] if older else None
+    return text if further is None else f"{text}; {goes_before(further, number, host)}"
+
+
+def goes_before(further: int, number: int, host: str) -> str:
+    return f"opsctl rollback {host} {further} goes before generation {number}"
+
+
+def named(record: Mapping[str, Any] | int) -> str:
+    """`generation 3 (ddtree 1.1.0)`; a bare number is of a record that cannot be read."""
+    if isinstance(record, int):
+        return f"generation {record}"
+    hand = ", changed by hand" if record.get("adopted") else ""
+    return f"generation {record['number']} ({_label(record)}{hand})"
 
 
 def _without_predecessor(facts: Mapping[str, Any], recorded: Records, host: str) -> Refused:

@@ -14,13 +14,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from opsctl import errors, inventory
+from opsctl import errors, inventory, lab
 from opsctl.cli import context
 from opsctl.cli.app import app
 from opsctl.errors import HostProgramError, LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import commands, locking, observe
+from opsctl.rollout.session import Session
 
 INVENTORY = """\
 version: 1
@@ -240,12 +241,54 @@ def test_a_command_after_the_host_is_the_command(
     assert taken == [("alpha", "sh", "-c", "--", "-q"), ("alpha",), ("alpha",)]
 
 
-def test_a_host_that_there_is_not(invoke: Callable[..., Any]) -> None:
+def labs(monkeypatch: pytest.MonkeyPatch, **running: bool) -> None:
+    """The labs of this machine, and whether each runs."""
+    found = {name: SimpleNamespace(name=name, running=runs) for name, runs in running.items()}
+    monkeypatch.setattr(lab, "all_labs", lambda: list(found.values()))
+    monkeypatch.setattr(lab, "status", found.get)
+
+
+def test_a_host_that_there_is_not(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labs(monkeypatch, betas=True, dead=False)
     done = invoke("status", "beta", "--json")
     assert done.exit_code == 2
     report = one_object(done.stdout)
     assert report["reasons"][0]["code"] == "unknown_name"
     assert report["host"] is None
+    assert report["summary"].endswith(
+        "there are alpha, and running without an entry: betas; did you mean 'betas'?"
+    )
+
+
+@pytest.mark.parametrize("entry", [True, False])
+def test_a_running_lab_needs_no_entry_as_the_default_either(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, entry: bool
+) -> None:
+    """Its service is that of the inventory's own lab, without which there is none."""
+    labs(monkeypatch, mine=True)
+    path = tmp_path / "own.yaml"
+    way_in = "lab: alpha" if entry else "ssh: {address: 192.0.2.1}"
+    text = INVENTORY.replace("ssh: {address: 192.0.2.1}", way_in)
+    path.write_text(text.replace("hosts:", "defaults: {host: mine}\nhosts:"))
+    asked: list[str] = []
+
+    def doctor(session: Any, *_: Any) -> Report:
+        asked.append(session.host.name)
+        return Report(
+            command="doctor", verdict="pass", exit_code=0, summary="", data={"findings": []}
+        )
+
+    monkeypatch.setattr(observe, "doctor", doctor)
+    done = invoke("doctor", "-i", str(path))
+    assert (done.exit_code, asked) == ((0, ["mine"]) if entry else (2, [])), done.stderr
+    if not entry:
+        assert "the lab mine runs, but" in done.stderr
+    labs(monkeypatch, mine=False)
+    done = invoke("doctor", "-i", str(path))
+    assert done.exit_code == 2
+    assert "no host is called 'mine', and no lab of that name runs" in done.stderr
 
 
 # -- what changes a host asks first ----------------------------------------------------------
@@ -287,6 +330,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("deploy", "restart", "rollback"):
         monkeypatch.setattr(commands, name, carry_out(name))
+    question = "Roll back serve on alpha from generation 2 (a 2) to generation 1 (a 1)?"
+    monkeypatch.setattr(commands, "rollback_question", lambda *_: question)
     monkeypatch.setattr(commands, "plan", lambda *args, **_: a_plan(noop=False, active=True))
     return carried_out
 
@@ -330,7 +375,51 @@ def test_a_terminal_is_asked(
     asked = CliRunner().invoke(app, [name], input=answer)
     assert asked.exit_code == exit_code
     assert "[y/N]" in asked.stderr
+    assert ("from generation 2 (a 2) to generation 1" in asked.stderr) == (name == "rollback")
     assert done == ([name] if exit_code == 0 else [])
+    if exit_code == 3:  # an answer is no error
+        assert asked.stderr.endswith("not applied\n")
+        assert "error" not in asked.stderr
+
+
+def test_a_rollback_that_has_nothing_to_do_does_not_ask(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, done: list[str]
+) -> None:
+    monkeypatch.setattr(context, "sys", SysWithATerminal())
+    monkeypatch.setattr(commands, "rollback_question", lambda *_: None)
+    assert "[y/N]" not in invoke("rollback").stderr
+    assert done == ["rollback"]
+
+
+def test_a_failed_step_and_the_error_do_not_say_the_same(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, done: list[str]
+) -> None:
+    def held(session: Any, *_: Any) -> Any:
+        session.emit(Event("lock", "fail", "ann holds the lock"))
+        raise LockHeld("ann holds the lock", remedy="--lock-wait 10m")
+
+    monkeypatch.setattr(commands, "restart", held)
+    refused = invoke("restart", "--yes")
+    assert refused.exit_code == 4
+    assert refused.stderr.splitlines() == [
+        "FAIL lock: ann holds the lock",
+        "error: nothing was changed on the host",
+        "  remedy: --lock-wait 10m",
+    ]
+    quiet = invoke("restart", "--yes", "--quiet")
+    assert quiet.stderr.splitlines()[0] == "error: ann holds the lock"
+
+
+def test_whose_lock_would_be_ended_is_said_where_nobody_can_answer(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = {"who": "ann@laptop", "why": "a deploy", "since": None, "pid": 7}
+    now = {"holder": holder, "by_guard": False, "terms": None, "report": None}
+    monkeypatch.setattr(Session, "lock_state", lambda self: now)
+    refused = invoke("lock", "release")
+    assert refused.exit_code == 2
+    assert "ann@laptop holds the lock" in refused.stderr
+    assert "--yes" in refused.stderr
 
 
 @pytest.mark.parametrize(

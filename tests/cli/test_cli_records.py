@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opsctl.cli.records import _entry, _generation, _print
+from opsctl.cli.records import _entry, _generation, _move, _print
 
 ROW: dict[str, Any] = {
     "number": 3,
@@ -20,6 +20,7 @@ ROW: dict[str, Any] = {
     "why": "a hotfix",
     "verdict": {"verdict": "pass", "accept_len": 5.567, "ready_s": 641.0},
     "adopted": [],
+    "with_unit": False,
     "in_place": True,
     "rollback": False,
     "fault": None,
@@ -40,6 +41,7 @@ def test_a_generation_is_a_line() -> None:
 def test_what_is_odd_about_a_generation() -> None:
     adopted = _generation({**ROW, "adopted": ["a.py"], "in_place": False, "rollback": True})
     assert (adopted[0], adopted[4]) == ("<", "ddtree 1.1.0, changed by hand")
+    assert _generation({**ROW, "with_unit": True})[4] == "ddtree 1.1.0, with unit"
     failed = {"verdict": "fail", "code": "smoke_failed"}
     assert _generation({**ROW, "verdict": failed})[8] == "smoke_failed"
     bare = {**ROW, "who": None, "from": None, "why": None, "verdict": None, "set": None}
@@ -63,8 +65,16 @@ def test_an_entry_of_the_log() -> None:
     assert _entry({"time": "never"})[0] == ""
 
 
+def test_a_way_back_is_a_line() -> None:
+    move = {"time": 0.0, "what": "rollback", "number": 5, "who": "ann", "why": "w"}
+    assert _move(move)[1:] == ("rollback", "5", "ann", "w")
+    assert _move({**move, "what": "guard", "number": None})[1:3] == ("guard", "")
+
+
 def test_columns_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     _print(("a", "b", "c"), [("1", "", "x"), ("22", "", "\x1b[31my")])
     assert capsys.readouterr().out == "a   c\n1   x\n22  y\n"
-    _print(("a",), [])
+    _print(("a",), [], above="title\n")
     assert capsys.readouterr().out == ""
+    _print(("a",), [("1",)], above="title\n")
+    assert capsys.readouterr().out == "title\na\n1\n"

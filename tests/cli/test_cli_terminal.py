@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from opsctl.cli.terminal import Terminal, duration, show
+from opsctl.cli.terminal import Terminal, show
 from opsctl.events import Event
 from opsctl.report import Report
+from opsctl.text import duration
 
 
 class Tty(io.StringIO):

@@ -17,7 +17,7 @@ from opsctl.errors import Refused
 from opsctl.hostside.state import client_address
 from opsctl.inventory import Host, Service, Ssh
 from opsctl.journal import redact
-from opsctl.rollout import commands
+from opsctl.rollout import commands, drift
 from opsctl.rollout.plan import Plan, make_plan
 from opsctl.rollout.session import Connect, Session
 from opsctl.transport import local
@@ -85,6 +85,7 @@ def session(env: Environment, tools: Path) -> Iterator[Session]:
         }
     )
     host = Host(ssh=Ssh(address="a"), services={"serve": service})
+    host._name = "alpha"
     found = Session(host, host.services["serve"], cast(Connect, local), package="demo_pkg")
     found.lock("test")
     yield found
@@ -138,8 +139,15 @@ def test_prints_in_a_deployed_file(
     with pytest.raises(Refused) as caught:
         make_plan(session, second, session.inspect())
     assert caught.value.code == "drift"
-    assert "+print('left by a hand')" in caught.value.message
-    assert "--adopt" in caught.value.remedy
+    assert caught.value.message == (
+        "drift on the host: a.py: it was changed by hand:\n"
+        "--- a.py  recorded (generation 1)\n"
+        "+++ a.py  on the host\n"
+        "@@ -1 +1,2 @@\n"
+        " VALUE = 'fixed'\n"
+        "+print('left by a hand')\n"
+    ), "its own lines, and not the set's"
+    assert caught.value.remedy == drift.remedy("alpha", 1)
 
     plan = make_plan(session, second, session.inspect(), adopt=True)
     assert plan.adopted == ("a.py",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -43,6 +44,7 @@ def sessions(env: Environment) -> Iterator[Callable[[], Session]]:
 
     def make() -> Session:
         host = Host(ssh=Ssh(address="a"), services={"serve": service})
+        host._name = "alpha"
         events: list[Event] = []
         session = Session(host, service_of(host), cast(Connect, local), emit=events.append)
         made.append(session)
@@ -99,15 +101,22 @@ def test_it_shows_ends_and_tells_the_holder(
     assert "holds the lock" in shown.summary
     assert "a long job" in shown.summary
     assert shown.data["holder"]["pid"]
-    with pytest.raises(LockHeld):
+    with pytest.raises(LockHeld) as caught:
         locking.take(other, Options(), quiet=True)
+    assert re.search(r"holds the lock.*, since \d\d:\d\d:\d\d \(\ds ago\)", caught.value.message)
+    assert "--lock-wait 10m" in caught.value.remedy
+    assert "opsctl lock show alpha" in caught.value.remedy
     arm(env)
     assert "the guard on the host is armed" in locking.show(other).summary
     report = locking.release(other, other.lock_state())
     assert "the guard on the host now acts" in report.summary
+    assert "the lock is free: ended was " in report.summary
+    assert report.summary.count("a long job") == 1
     assert report.exit_code == 0
     assert other.lock_state()["holder"] is None
-    assert "was lost" in locking.show(other).summary
+    shown = locking.show(other)
+    assert "has lost its client; the guard puts generation 3 back" in shown.summary
+    assert "opsctl confirm alpha" in shown.summary
 
 
 def test_the_guards_own_lock_is_not_ended(
@@ -119,6 +128,9 @@ def test_the_guards_own_lock_is_not_ended(
     arm(env)
     now = other.lock_state()
     assert now["by_guard"]
+    with pytest.raises(LockHeld, match="the guard is putting generation 3 back") as held:
+        other.lock("a deploy")
+    assert held.value.remedy.startswith("wait")
     with pytest.raises(Refused) as caught:
         locking.release(other, now)
     assert caught.value.code == "guard_at_work"
@@ -147,9 +159,9 @@ def test_waiting_for_a_rollout_and_for_the_guard(
     assert locking.settle(waiting, Options()).lock_wait == 0
     holder.lock("a deploy")
     began = time.monotonic()
-    left = locking.settle(waiting, Options(lock_wait=0.5))
+    with pytest.raises(LockHeld, match="a deploy; waited 0s for it and gave up"):
+        locking.settle(waiting, Options(lock_wait=0.5))
     assert time.monotonic() - began >= 0.5
-    assert left.lock_wait == 0
     arm(env)
     threading.Timer(0.5, lambda: holder.remote.call("unlock")).start()
     threading.Timer(1.5, Path(env.state.path(guard.TERMS)).unlink).start()

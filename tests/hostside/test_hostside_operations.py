@@ -247,8 +247,37 @@ def test_the_log_names_the_signer_and_a_swap_to_what_nobody_signed(env: Environm
         )
         assert record["signed"] == signed
         remote.call("swap", site=env.site, number=record["number"])
-        remote.call("swap", site=env.site, number=0, unsigned=True)
+        remote.call("swap", site=env.site, number=0, unsigned=True, why="it died")
         entries = {e["event"]: e for e in remote.call("audit_log", site=env.site)}
         first, second = (e for e in remote.call("audit_log", site=env.site) if e["event"] == "swap")
     assert entries["stage"]["signed"] == "ann@example.org"
     assert ("unsigned" in first, second["unsigned"]) == (False, True)
+    assert (first["who"], second["who"], second["why"]) == ("ann", "ann", "it died")
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("word", [True, False])
+def test_the_log_has_the_end_of_a_lock_and_what_was_adopted(env: Environment, word: bool) -> None:
+    """Whether the client gives it back, or is gone and the program ends."""
+    files = {"a.py": NEW}
+    with local() as remote:
+        remote.call("lock", site=env.site, who="ann", why="fix")
+        remote.call(
+            "stage",
+            site=env.site,
+            target=env.target(files),
+            contents=env.contents(files),
+            seen=env.seen(files),
+            adopted=["a.py"],
+        )
+        if word:
+            remote.call("unlock")
+    with local() as remote:
+        deadline = time.monotonic() + 20
+        while holder_of(remote, env) is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        entries = remote.call("audit_log", site=env.site)
+    assert [entry["event"] for entry in entries] == ["lock", "stage", "unlock"]
+    assert entries[1]["adopted"] == "a.py"
+    assert entries[2]["who"] == "ann"

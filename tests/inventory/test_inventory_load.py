@@ -177,6 +177,18 @@ def test_the_repositorys_own_inventory_loads(monkeypatch: pytest.MonkeyPatch) ->
     assert (service.port, service.load.budget, service.patch_set) == (30001, 900.0, "ddtree")
 
 
+def test_a_default_may_be_a_host_without_an_entry(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(
+        "version: 1\ndefaults:\n  host: mine\nhosts:\n  alpha:\n    lab: x\n    services:\n"
+        "      s: {unit: s.service, python: /p, port: 1, model: {path: /m, served_name: m}}\n"
+    )
+    assert load(path, lambda name: name == "mine").defaults.host == "mine"
+    with pytest.raises(InventoryError) as caught:
+        load(path, lambda name: False)
+    assert f"{path}:3: defaults.host: no host is called 'mine', and no lab" in caught.value.message
+
+
 # -- select ----------------------------------------------------------------------------------
 
 
@@ -222,6 +234,15 @@ TWO = {"a": ["s"], "b": ["s", "t"]}
             "b",
             "u",
             "no service on b is called 'u' in the inventory; there are s, t",
+        ),
+        (
+            {"ct200": ["s"], "ct201-lab": ["s"]},
+            None,
+            None,
+            "ct200-lab",
+            None,
+            "no host is called 'ct200-lab' in the inventory; there are ct200, ct201-lab; "
+            "did you mean 'ct201-lab'?",
         ),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_key_that_is_not_named_is_refused(folder: Path, keys: Path, allowed: P
     allowed.write_text("")
     refused("patch_set_signer_unknown", verify, load(folder), allowed)
     allowed.write_text("this is no such file\n")
-    refused("patch_set_signer_unknown", verify, load(folder), allowed)
+    refused("allowed_signers_invalid", verify, load(folder), allowed)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +331,13 @@ def test_sign_and_verify_as_commands(folder: Path, keys: Path, tmp_path: Path) -
     good = run.invoke(app, argv)
     assert good.exit_code == 0, good.output
     assert "fix 1.0.0 is signed by ann@example.org (ED25519 SHA256:" in good.output
+    listed = run.invoke(app, ["patches", "list", "--patches", root])
+    assert " signed " in listed.stdout
+    (tmp_path / "inventory.yaml").write_text(INVENTORY % "allowed_signers: allowed")
+    by_inventory = ["-i", str(tmp_path / "inventory.yaml"), "patches", "verify", str(folder)]
+    good = run.invoke(app, [*by_inventory, "--json"])
+    assert good.exit_code == 0, good.output
+    assert json.loads(good.stdout)["data"]["allowed_signers"] == str(tmp_path / "allowed")
     change(folder / "series", b"\n", b"\n\n")
     bad = run.invoke(app, [*argv, "--json"])
     assert bad.exit_code == 3
@@ -349,3 +356,35 @@ def test_one_set_is_signed_at_a_time(folder: Path, keys: Path, tmp_path: Path) -
     assert list(tmp_path.rglob("patchset.sig")) == []
     with pytest.raises(UsageError):
         sign(load(folder), tmp_path, "ann")
+
+
+@pytest.mark.parametrize(
+    ("defaults", "service", "said"),
+    [("", "", "names none"), ("allowed_signers: one", "", ""), ("", "allowed_signers: two", "")],
+)
+def test_verify_takes_the_signers_of_the_inventory(
+    folder: Path, tmp_path: Path, defaults: str, service: str, said: str
+) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(INVENTORY % defaults + (f"        {service}\n" if service else ""))
+    done = CliRunner().invoke(app, ["-i", str(path), "patches", "verify", str(folder)])
+    assert done.exit_code == 2
+    wanted = said or f"cannot read the allowed signers in {tmp_path / (defaults or service)[-3:]}"
+    assert wanted in done.stderr
+
+
+def test_a_list_says_what_is_unsigned(folder: Path, tmp_path: Path) -> None:
+    argv = ["patches", "list", "--patches", str(tmp_path / "patches"), "--json"]
+    (listed,) = json.loads(CliRunner().invoke(app, argv).stdout)["data"]["sets"]
+    assert listed["signed"] is False
+
+
+@pytest.mark.parametrize("text", ["\x00garbage\n", "ann@example.org\n", "a ssh-ed25519\n"])
+def test_allowed_signers_that_name_no_key_say_so(
+    folder: Path, keys: Path, allowed: Path, text: str
+) -> None:
+    sign(load(folder), keys / "ann", "ann@example.org")
+    allowed.write_text(text)
+    error = refused("allowed_signers_invalid", verify, load(folder), allowed)
+    assert error.exit_code == 2
+    assert str(allowed) in error.message

@@ -16,7 +16,7 @@ from opsctl.report import Report
 from opsctl.rollout import commands, engine
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
-from opsctl.rollout.way_back import rollback_target
+from opsctl.rollout.way_back import nowhere, rollback_target
 
 VERSION = "0.5"
 
@@ -115,6 +115,35 @@ def test_nowhere_to_go(
         target(recorded, current, wanted, swap)
     assert caught.value.code == code
     assert caught.value.remedy
+
+
+def nothing(recorded: list[dict[str, Any]], current: int, wanted: int | None = None) -> str:
+    facts = {
+        "generation": next(g for g in recorded if g["number"] == current),
+        "install": {"version": VERSION},
+    }
+    return nowhere(facts, {g["number"]: g for g in recorded}, wanted, "alpha")
+
+
+def test_a_rollback_that_has_nothing_to_do_says_why_and_what_goes_further() -> None:
+    assert nothing(ALL, 2, 2) == "generation 2 is in place already"
+    assert nothing([*ALL, FAILED], 2) == (
+        "generation 3 was rolled back already, and generation 2 is in place; "
+        "opsctl rollback alpha 1 goes before generation 2"
+    )
+    assert "generation 3 was never swapped in" in nothing([*ALL, STAGED], 2)
+    again = [ONE, generation(2, "found", None), FAILED]
+    assert nothing(again, 2).endswith("opsctl rollback alpha 1 goes before generation 2")
+    assert "opsctl" not in nothing([FOUND, generation(1, "rolled_back", 0)], 0)
+
+
+def test_the_question_names_where_a_rollback_goes_from_and_to() -> None:
+    session = cast(Session, RollingBack([FOUND, ONE | {"set": SET}, TWO], None))
+    assert commands.rollback_question(session, None) == (
+        "Roll back  on alpha from generation 2 (no patch set) to generation 1 (ddtree 1.0.0)?"
+    )
+    assert "to generation 0 (no patch set)?" in (commands.rollback_question(session, 0) or "")
+    assert commands.rollback_question(session, 2) is None
 
 
 # -- what a refusal names --------------------------------------------------------------------

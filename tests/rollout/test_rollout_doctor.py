@@ -121,7 +121,7 @@ TABLE: list[tuple[dict[str, Any], dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("changes", "expected", "said"), TABLE)
 def test_findings(changes: dict[str, Any], expected: dict[str, str], said: str) -> None:
-    findings = examine(facts(changes), SERVICE, None)
+    findings = examine(facts(changes), SERVICE, None, "alpha")
     odd = [finding for finding in findings if finding.status != "ok"]
     assert {finding.name: finding.status for finding in odd} == expected
     assert said in " ".join(finding.message for finding in odd)
@@ -131,7 +131,7 @@ def test_findings(changes: dict[str, Any], expected: dict[str, str], said: str) 
 
 
 def test_a_healthy_host_is_told_at_length() -> None:
-    findings = examine(facts({"generation": GENERATION}), SERVICE, None)
+    findings = examine(facts({"generation": GENERATION}), SERVICE, None, "alpha")
     assert {finding.status for finding in findings} == {"ok"}
     assert [finding.name for finding in findings] == [
         *("ssh", "python", "unit", "daemon_reload", "start_limit", "stop_timeout", "install"),
@@ -142,7 +142,7 @@ def test_a_healthy_host_is_told_at_length() -> None:
 
 def test_a_set_that_is_not_for_this_version() -> None:
     wrong = Refused("ddtree is for 0.5.12.post1", remedy="install it", code="wrong_version")
-    found = {finding.name: finding for finding in examine(facts(), SERVICE, wrong)}
+    found = {finding.name: finding for finding in examine(facts(), SERVICE, wrong, "alpha")}
     assert (found["patch_set"].status, found["patch_set"].message) == ("fail", wrong.message)
 
 
@@ -155,7 +155,7 @@ def test_what_a_set_needs_of_the_command_line(argv: str, status: str | None) -> 
     if argv == "all of them":
         argv = " ".join(needs[0] for needs in ddtree.needs.arguments)
     exec_start = f"{{ path=/x ; argv[]=/x {argv} ; pid=0 }}" if argv else ""
-    findings = examine(facts({"unit.ExecStart": exec_start}), SERVICE, ddtree)
+    findings = examine(facts({"unit.ExecStart": exec_start}), SERVICE, ddtree, "alpha")
     found = {finding.name: finding.status for finding in findings}
     assert found["patch_set"] == "ok"
     assert found.get("arguments") == status
@@ -166,7 +166,7 @@ def test_the_rows_cover_every_finding() -> None:
     named: set[str] = set()
     sets: list[patchset.PatchSet | OpsctlError | None] = [None, ddtree]
     for expected in sets:
-        named |= {finding.name for finding in examine(facts(), SERVICE, expected)}
+        named |= {finding.name for finding in examine(facts(), SERVICE, expected, "alpha")}
     told = {name for _, findings, _ in TABLE for name in findings}
     always_ok = {"ssh", "python", "generation"}
     told |= {"patch_set", "arguments"}  # by the two tests above

@@ -208,6 +208,9 @@ def test_an_interrupt_in_the_middle_is_undone(script: Script) -> None:
     report = script.execute()
     assert script.done[-5:] == BACK
     assert (report.exit_code, report.reasons[0].code) == (130, "interrupted")
+    told = [event for event in script.session.events if event.step == "interrupt"]
+    assert [event.state for event in told] == ["warn"]
+    assert told[0].message.startswith("interrupted: putting generation 3 back")
 
 
 @pytest.mark.parametrize("name", ["stop", "swap", "start", "wait", "smoke"])

@@ -13,9 +13,11 @@ from rollout_tools import SERVICE, facts
 from opsctl.errors import LockHeld, Refused
 from opsctl.events import Event
 from opsctl.report import Report
-from opsctl.rollout import confirming, observe
-from opsctl.rollout.history import audit_log, history
+from opsctl.rollout import confirming, drift, observe
+from opsctl.rollout.doctor import examine
+from opsctl.rollout.history import audit_log, history, moves
 from opsctl.rollout.run import Options
+from opsctl.rollout.serving import Serving
 from opsctl.rollout.session import Session
 from opsctl.rollout.verify import verify
 
@@ -133,6 +135,47 @@ def test_a_damaged_record_is_shown() -> None:
 def test_a_host_without_any_deploy_has_no_history() -> None:
     report = history(cast(Session, FakeSession(records=[])))
     assert (report.data["generations"], report.data["rollback_to"]) == ([], None)
+    assert report.summary == "nothing was ever deployed here"
+
+
+def test_the_history_says_what_goes_further_back_than_a_plain_rollback() -> None:
+    records = [FOUND, ONE, generation(2, "rolled_back", 1)]
+    report = history(cast(Session, FakeSession({"generation": ONE}, records)))
+    assert report.data["rollback_to"] is None
+    assert "opsctl rollback alpha 0 goes before generation 1" in report.summary
+
+
+def test_a_generation_that_changed_the_unit_is_marked() -> None:
+    unit = {"unit": {"/etc/systemd/system/serve.service": {"sha256": "u"}}}
+    records = [FOUND, ONE | unit, generation(2, "confirmed", 1) | unit, generation(3, "x", 2)]
+    report = history(cast(Session, FakeSession(records=records)))
+    assert [row["with_unit"] for row in report.data["generations"]] == [False, True, False, True]
+
+
+LOG: list[dict[str, Any]] = [
+    {"event": "lock", "who": "ann", "why": "a deploy"},
+    {"event": "stage", "number": 1},
+    {"event": "swap", "number": 1, "who": "ann"},
+    {"event": "confirmed", "number": 1},
+    {"event": "lock", "who": "bob", "why": "it is slow"},
+    {"event": "swap", "number": 0, "time": 5.0},
+    {"event": "lock", "who": "eve", "why": "again"},
+    {"event": "stage", "number": 2},
+    {"event": "swap", "number": 2, "who": "eve", "why": "again"},
+    {"event": "lock", "who": "eve", "why": "restoring after opsctl deploy"},
+    {"event": "swap", "number": 0, "who": "eve", "why": "it died"},
+    {"event": "guard.done", "who": "the guard on this host", "to": 0, "why": "lost"},
+]
+
+
+def test_the_history_tells_of_every_way_back() -> None:
+    told = [(m["what"], m["number"], m["who"], m["why"]) for m in moves(LOG)]
+    assert told == [
+        ("rollback", 0, "bob", "it is slow"),  # by the lock: an older opsctl's log
+        ("restore", 0, "eve", "it died"),
+        ("guard", 0, "the guard on this host", "lost"),
+    ]
+    assert moves(LOG)[0]["time"] == 5.0
 
 
 def test_the_log() -> None:
@@ -227,11 +270,61 @@ def test_what_cannot_be_looked_at_is_refused() -> None:
         check({"install": {"fault": fault}})
 
 
-def test_status_names_a_rollout_whose_end_is_to_come() -> None:
-    lost = observe._pending(facts({"guard.terms": TERMS}))
-    assert "the deploy of ann@laptop was lost" in lost[0]
-    assert observe._pending(facts({"guard.terms": TERMS, "lock": HOLDER})) == []
-    assert observe._pending(facts()) == []
+def status(monkeypatch: pytest.MonkeyPatch, session: FakeSession) -> Report:
+    serving = Serving("pass", "", "serving tiny", ("tiny",))
+    monkeypatch.setattr(observe, "serving_of", lambda *_: serving)
+    monkeypatch.setattr(observe, "last_incident", lambda _: None)
+    return observe.status(cast(Session, session))
+
+
+def test_status_of_a_rollout_whose_end_is_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = status(monkeypatch, FakeSession({"guard.terms": TERMS}))
+    assert (report.verdict, report.exit_code) == ("inconclusive", 12)
+    assert codes(report) == ["guard_pending"]
+    assert "the deploy of ann@laptop, begun" in report.summary
+    assert "opsctl confirm alpha" in report.reasons[0].remedy
+    assert "opsctl rollback alpha" in report.reasons[0].remedy
+    at_work = FakeSession({"guard.terms": TERMS, "lock": HOLDER})
+    for session in (at_work, FakeSession()):
+        assert status(monkeypatch, session).exit_code == 0
+
+
+def test_status_and_verify_name_what_a_hand_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "generation 1 holds a file changed by hand: a.py"
+    session = FakeSession(records=[FOUND, {**ONE, "adopted": ["a.py"]}])
+    report = status(monkeypatch, session)
+    assert (report.exit_code, report.data["adopted"]) == (0, ["a.py"])
+    assert text in report.summary
+    report = verify(cast(Session, session))
+    assert (report.exit_code, report.verdict) == (0, "pass")
+    assert report.summary.startswith(text)
+    assert [f["name"] for f in report.data["findings"]] == ["by_hand"]
+
+
+def test_an_edit_has_the_same_remedy_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"install.files": {"a.py": {"sha256": "x", "record_sha256": "h0"}}}
+    session = FakeSession(changes)
+    wanted = drift.remedy("alpha", 1)
+    assert all(way in wanted for way in ("opsctl rollback alpha 1", "deploy alpha --adopt"))
+    assert all(way in wanted for way in ("into a patch", "pip install --force-reinstall"))
+    report = status(monkeypatch, session)
+    assert (report.exit_code, report.reasons[0].remedy) == (11, wanted)
+    found = verify(cast(Session, session)).reasons
+    (record,) = (f for f in examine(session.facts, SERVICE, None, "alpha") if f.name == "record")
+    for remedy in (found[0].remedy, record.remedy):
+        assert remedy == f"opsctl plan alpha shows the difference; {wanted}"
+
+
+def test_a_lost_deploy_is_not_to_be_deployed_again_while_the_guard_waits() -> None:
+    staged = [FOUND, generation(1, "staged", 0)]
+    (lost,) = (
+        r for r in check({"guard.terms": TERMS}, records=staged).reasons if r.code == "staged"
+    )
+    assert "opsctl confirm alpha" in lost.remedy
+    assert "opsctl rollback alpha" in lost.remedy
+    assert "opsctl deploy" not in lost.remedy
+    (gone,) = check(records=staged).reasons
+    assert "opsctl deploy alpha" in gone.remedy
 
 
 # -- confirm ---------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
         deadline=time.monotonic() + given["within"],
     )
     _install(state, site, program)
+    if (report(state) or {}).get("token") == given["token"]:
+        clear_report(state)  # this rollout knows it, and must not take it for the next one
     first = terms(state) is None
     if first:
         # The guard runs before its terms stand: were this program to end between the two, terms

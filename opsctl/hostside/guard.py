@@ -89,9 +89,11 @@ def clear_report(state: State) -> None:
 def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None:
     """From now on the guard acts if this program ends without `disarm`.
 
-    `given` is {to, serving, budget, within, token, who, why}: the generation to restore (None to
-    leave the files), whether the unit has to run then, the seconds that its load may take, and
-    the seconds after which a holder of the lock that still lives counts as hung.
+    `given` is {to, fallback, target, serving, budget, within, token, who, why, command}: the
+    generation to restore (None to leave the files), the one for when that does not come up (None
+    for no such), the one that a deploy puts there, whether the unit has to run then, the seconds
+    that its load may take, and the seconds after which a holder of the lock that still lives
+    counts as hung.
 
     Raises:
         HostFault: systemd does not start the guard; nothing is armed.

@@ -7,8 +7,9 @@ What it does when it gets the lock and the terms still stand:
   confirm it, and a load is never cut short. Unconfirmed when the budget is over, or dead: restore.
 - Anything else (stopped, half swapped, dead): restore at once.
 
-To restore is: stop, put the recorded generation back, start, and see it answer. A step that
-fails, on a full disk say, is tried again until it succeeds. After a reboot the files are put
+To restore is: stop, put the recorded generation back, start, and see it answer. One that does not
+come up gives way to the terms' fallback. A step that fails, on a full disk say, is tried again
+until it succeeds. After a reboot the files are put
 back before the service starts, which waits for this unit.
 """
 
@@ -144,22 +145,33 @@ class Guardian:
 
     def _put_right(self, terms: Record, why: str) -> None:
         began = time.monotonic()
-        current = self._recorded()
-        unit = terms["site"]["unit"]
-        self._say("acting for %s: %s" % (unit, why))
+        self._say("acting for %s: %s" % (terms["site"]["unit"], why))
         audit.note(self._state, "guard.acts", who=WHO, why=why, lost=terms.get("who"))
         content: Record = {
             "why": why,
             "token": terms["token"],
             "who": terms.get("who"),
             "command": terms.get("command"),
-            "from": current,
+            "from": self._recorded(),
             "to": terms["to"],
+            "gave_up": None,  # a generation that did not come up
             "at": time.time(),
             "serving": terms["serving"],
             "healthy": None,
             "error": "",
         }
+        self._bring_up(terms, content)
+        fallback = terms.get("fallback")
+        if content["healthy"] is False and fallback is not None:
+            self._say("generation %s does not come up, so back to %s" % (terms["to"], fallback))
+            content.update(to=fallback, gave_up=terms["to"])
+            self._bring_up(dict(terms, to=fallback), content)
+        content["seconds"] = round(time.monotonic() - began, 1)
+        self._finish(content)
+
+    def _bring_up(self, terms: Record, content: Record) -> None:
+        """The files of the terms' generation in place and, if it has to, the service up on them."""
+        unit = terms["site"]["unit"]
         if terms["to"] is not None:
             self._again(content, lambda: self._restore_files(terms))
         _notify("READY=1")
@@ -170,8 +182,6 @@ class Guardian:
         self._conclude(terms, content)
         if terms["serving"]:
             content["healthy"] = self._see_healthy(terms, invocation)
-        content["seconds"] = round(time.monotonic() - began, 1)
-        self._finish(content)
 
     def _restore_files(self, terms: Record) -> None:
         if self._state.swap_under_way() is None and not self._differs(terms, self._install):
@@ -236,7 +246,7 @@ class Guardian:
     def _finish(self, content: Record) -> None:
         with contextlib.suppress(OSError):
             guard.write_report(self._state, content)
-        details = {k: content[k] for k in ("from", "to", "healthy", "seconds", "why")}
+        details = {k: content[k] for k in ("from", "to", "gave_up", "healthy", "seconds", "why")}
         audit.note(self._state, "guard.done", who=WHO, **details)
         guard.disarm(self._state)
         self._lock.release()

@@ -145,6 +145,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     goal = f"generation {run.origin} is put back" if run.swapped else "the files are untouched"
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
+    run.restoring = True
     try:
         _renew_guard(run)
         _step(run, "stop", steps.stop)

@@ -65,6 +65,7 @@ class Run:
     guard_report: Mapping[str, Any] | None = None  # what it did while this side was away
     touched: bool = False  # from here on the host is not as it was
     swapped: bool = False
+    restoring: bool = False  # it failed, and is being undone
     watch: Subscription | None = None
     previous_invocation: str = ""
     started: float = 0.0  # monotonic, seconds

@@ -2,122 +2,28 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostside_tools import Environment, put_tool
+from guard_tools import Host
+from hostside_tools import put_tool
 
 from opsctl.errors import Refused
-from opsctl.hostside import guard, guardian, install, probe
+from opsctl.hostside import guard, guardian, install
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
 from opsctl.transport import local
 from opsctl.transport.bundle import guard_program
 
-pytest_plugins = ["hostside_fixtures"]
-
-NEW = b"VALUE = 'fixed'\n"
-
-
-class Answering(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-class Host:
-    """A host whose last deploy put generation 1 over what was found; its unit is a file."""
-
-    def __init__(self, env: Environment, port: int) -> None:
-        self.env = env
-        self.new = env.deploy({"a.py": NEW})
-        self.site = env.site | {"port": port}
-        self.said: list[str] = []
-        put_tool(
-            env.root / "bin",
-            "systemctl",
-            f"""\
-case "$1 $2" in
-  show*) cat {env.root}/unit ;;
-  stop*) printf 'ActiveState=inactive\\nInvocationID=\\n' > {env.root}/unit ;;
-  "--no-block start") printf 'ActiveState=active\\nSubState=running\\nInvocationID=i2\\n' \
-    > {env.root}/unit ;;
-esac
-echo "$@" >> {env.root}/told
-""",
-        )
-        self.unit("inactive")
-
-    def unit(self, state: str, **properties: str) -> None:
-        shown = {"ActiveState": state, "SubState": "running", "InvocationID": "i1", **properties}
-        text = "".join(f"{key}={value}\n" for key, value in shown.items())
-        (self.env.root / "unit").write_text(text)
-
-    def arm(self, **changes: Any) -> None:
-        terms = {
-            "site": self.site,
-            "boot_id": probe.boot_id(),
-            "armed": time.time(),
-            "deadline": time.monotonic() + 60,
-            "to": 0,
-            "target": self.new,
-            "serving": True,
-            "budget": 5.0,
-            "token": "t",
-            "who": "ann@laptop",
-            "command": "deploy",
-        }
-        path = Path(self.env.state.path(guard.TERMS))
-        path.write_text(json.dumps(terms | changes))
-
-    def guard(self) -> int:
-        return Guardian(self.env.state.root, self.said.append).run()
-
-    @property
-    def report(self) -> dict[str, Any]:
-        found = guard.report(self.env.state)
-        assert found is not None
-        return found
-
-    @property
-    def told(self) -> list[str]:
-        lines = (self.env.root / "told").read_text().splitlines()
-        return [line for line in lines if not line.startswith("show")]
-
-    def restored(self) -> bool:
-        current = self.env.state.current()
-        assert current is not None
-        found = (self.env.package_dir / "a.py").read_bytes()
-        assert (current["number"] == 0) == (found != NEW), "state and disk agree"
-        return bool(current["number"] == 0)
-
-
-@pytest.fixture
-def host(env: Environment, tools: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Host:
-    for name in ("_POLL", "_RETRY", "_GRACE"):
-        monkeypatch.setattr(guardian, name, 0.02)
-    return Host(env, port)
+pytest_plugins = ["guard_fixtures", "hostside_fixtures"]
 
 
 def assert_settled(host: Host) -> None:
@@ -309,6 +215,30 @@ def test_a_service_that_does_not_come_up_is_reported(host: Host) -> None:
     host.arm(budget=1.0)
     host.guard()
     assert host.report["healthy"] is False
+
+
+def test_one_that_does_not_come_up_gives_way_to_the_fallback(host: Host) -> None:
+    """A lost rollback to a generation that does not load any more: better back than down."""
+    put_tool(
+        host.env.root / "bin",
+        "systemctl",
+        f"""\
+state() {{ printf 'ActiveState=%s\\nSubState=running\\nInvocationID=%s\\n' $1 $2; }}
+case "$1 $2" in
+  show*) cat {host.env.root}/unit ;;
+  stop*) state inactive i1 > {host.env.root}/unit ;;
+  "--no-block start") if grep -q fixed {host.env.package_dir}/a.py
+    then state active i2; else state failed i3; fi > {host.env.root}/unit ;;
+esac
+echo "$@" >> {host.env.root}/told
+""",
+    )
+    host.arm(to=0, fallback=host.new, target=None, command="rollback")
+    assert host.guard() == 0
+    assert not host.restored()
+    assert_settled(host)
+    report = host.report
+    assert (report["to"], report["gave_up"], report["healthy"]) == (host.new, 0, True)
 
 
 # -- arming ----------------------------------------------------------------------------------

@@ -372,6 +372,25 @@ def test_a_rollback_that_the_guard_took_to_its_target_and_proves_bad_is_undone(
     assert (report.exit_code, report.generation) == (10, 3)
 
 
+def test_the_guard_of_a_rollback_that_is_undone_knows_it(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    renew = steps.STEPS["guard"]
+
+    def guard(run: Run) -> str:
+        run.guarded = True
+        seen.append(run.restoring)
+        return renew(run)
+
+    monkeypatch.setitem(steps.STEPS, "guard", guard)
+    monkeypatch.setattr(steps, "guard", guard)
+    script.roll_back()
+    script.fail("wait", BOOM)
+    assert script.execute().exit_code == 10
+    assert seen == [False, True]
+
+
 def test_a_rollback_whose_unit_was_down_goes_on_after_the_guard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

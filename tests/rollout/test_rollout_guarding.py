@@ -1,0 +1,65 @@
+"""What the guard on the host is told to end a lost rollout in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rollout_tools import SERVICE
+
+from opsctl.rollout import guard_text, guarding
+from opsctl.rollout.run import Options, Run
+from opsctl.rollout.session import Session
+
+
+def terms(command: str, **changes: Any) -> tuple[int | None, int | None]:
+    """(to, fallback) of the terms of a rollout from generation 3, confirmed, to generation 2."""
+    told: list[dict[str, Any]] = []
+
+    def call(op: str, *, given: dict[str, Any], program: str) -> None:
+        told.append(given)
+
+    session = SimpleNamespace(service=SERVICE, token="t", call=call)
+    run = Run(command, cast(Session, session), Options())
+    run.origin, run.target, run.target_status = 3, 2, "confirmed"
+    run.facts = {"generation": {"number": 3, "status": changes.pop("origin_status", "confirmed")}}
+    for name, value in changes.items():
+        setattr(run, name, value)
+    guarding.arm(run, stop_bound=10.0)
+    return told[0]["to"], told[0]["fallback"]
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "expected"),
+    [
+        ("deploy", {}, (3, None)),
+        ("restart", {"origin": None, "target": None}, (None, None)),
+        ("rollback", {}, (2, 3)),
+        ("rollback", {"origin_status": "staged"}, (2, None)),
+        ("rollback", {"target_status": "rolled_back"}, (3, None)),
+        # Once it failed it is being undone, whoever goes on with that.
+        ("rollback", {"restoring": True}, (3, 2)),
+        ("rollback", {"restoring": True, "target_status": "rolled_back"}, (3, None)),
+    ],
+)
+def test_where_a_lost_rollout_ends(
+    command: str, changes: dict[str, Any], expected: tuple[int | None, int | None]
+) -> None:
+    assert terms(command, **changes) == expected
+
+
+def test_a_generation_that_was_given_up_is_told() -> None:
+    report = {
+        "at": 0.0,
+        "why": "its client was lost",
+        "who": "ann",
+        "command": "rollback",
+        "to": 3,
+        "gave_up": 2,
+        "serving": True,
+        "healthy": True,
+        "seconds": 9.0,
+    }
+    text = guard_text.describe(report)
+    assert "made sure of generation 3 after generation 2 had not come up" in text

@@ -173,10 +173,24 @@ def _install(state: State, site: Dict[str, Any], program: str) -> None:
     unit_path = os.path.join(UNITS, name)
     if read_bytes(unit_path) != text.encode():
         write_atomically(unit_path, text.encode(), 0o644)
-        for argv in (["systemctl", "daemon-reload"], ["systemctl", "-q", "enable", "--", name]):
-            done = units.run(argv, timeout=60)
-            if done.returncode != 0:
-                raise HostFault("guard_failed", "`%s`: %s" % (" ".join(argv), done.stderr.strip()))
+    _load(name)
+
+
+def _load(name: str) -> None:
+    """Loaded as written, and enabled: the program that wrote it may have ended before that."""
+    shown = units.show(name)
+    if shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded":
+        _systemctl("daemon-reload")
+    # Its UnitFileState is of the last reload; this looks at the disk.
+    if units.run(["systemctl", "is-enabled", "--", name]).stdout.strip() != "enabled":
+        _systemctl("-q", "enable", "--", name)
+
+
+def _systemctl(*words: str) -> None:
+    done = units.run(["systemctl", *words], timeout=60)
+    if done.returncode != 0:
+        said = " ".join(words), done.stderr.strip()
+        raise HostFault("guard_failed", "`systemctl %s`: %s" % said)
 
 
 def _read(path: str) -> Optional[Record]:

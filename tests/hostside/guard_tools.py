@@ -37,8 +37,14 @@ class Host:
             env.root / "bin",
             "systemctl",
             f"""\
+case "$*" in
+  show*opsctl-guard-*) cat {env.root}/loaded; exit ;;
+  is-enabled*) cat {env.root}/enabled; exit ;;
+esac
 case "$1 $2" in
   show*) cat {env.root}/unit ;;
+  daemon-reload*) printf 'LoadState=loaded\\nNeedDaemonReload=no\\n' > {env.root}/loaded ;;
+  "-q enable") echo enabled > {env.root}/enabled ;;
   stop*) printf 'ActiveState=inactive\\nInvocationID=\\n' > {env.root}/unit ;;
   "--no-block start") printf 'ActiveState=active\\nSubState=running\\nInvocationID=i2\\n' \
     > {env.root}/unit ;;
@@ -46,6 +52,8 @@ esac
 echo "$@" >> {env.root}/told
 """,
         )
+        (env.root / "loaded").write_text("LoadState=not-found\n")
+        (env.root / "enabled").write_text("")
         self.unit("inactive")
 
     def unit(self, state: str, **properties: str) -> None:

@@ -267,6 +267,29 @@ def test_arming_installs_what_it_needs_once(host: Host, monkeypatch: pytest.Monk
         assert Path(host.env.state.path(private)).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(
+    ("loaded", "enabled", "expected"),
+    [
+        ("LoadState=loaded\nNeedDaemonReload=no\n", "disabled", ["-q enable -- {}"]),
+        ("LoadState=loaded\nNeedDaemonReload=yes\n", "enabled", ["daemon-reload"]),
+    ],
+)
+def test_arming_mends_what_a_cut_off_one_left(
+    host: Host, monkeypatch: pytest.MonkeyPatch, loaded: str, enabled: str, expected: list[str]
+) -> None:
+    """The unit was written, and its host program ended or systemctl failed right after it."""
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    name = "opsctl-guard-serve.service"
+    text = guard.unit_text("serve.service", host.env.state.root, sys.executable)
+    (folder / name).write_text(text)
+    (host.env.root / "loaded").write_text(loaded)
+    (host.env.root / "enabled").write_text(enabled)
+    guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert host.told == [*(line.format(name) for line in expected), f"restart -- {name}"]
+
+
 ODD = '/var/lib/o p$HOME ${x} 100%/a "q" \\\\ ä\'/serve'
 
 

@@ -31,7 +31,8 @@ _ARMING: Record = {"arming": True}
 UNITS = "/etc/systemd/system"
 
 # notify: `systemctl start` returns when the guard really watches. Before: after a reboot the
-# service's start waits until the files are whole again. The condition: the unit stays
+# service's start waits until the files are whole again, however long that takes: were this start
+# to fail, the service would start on a mixture. The condition: the unit stays
 # installed, and starts at a boot only in the middle of a rollout.
 _UNIT = """\
 # Written by opsctl. Restores {unit} when the rollout that changes it is lost.
@@ -48,7 +49,7 @@ NotifyAccess=main
 ExecStart={python} -I {program} {root_argument}
 Restart=on-failure
 RestartSec=2
-TimeoutStartSec=5min
+TimeoutStartSec=infinity
 TimeoutStopSec=5
 OOMScoreAdjust=-900
 
@@ -96,7 +97,7 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
     counts as hung.
 
     Raises:
-        HostFault: systemd does not start the guard; nothing is armed.
+        HostFault: systemd does not start the guard; what was armed before is so still.
     """
     content = dict(
         given,
@@ -108,23 +109,27 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
     _install(state, site, program)
     if (report(state) or {}).get("token") == given["token"]:
         clear_report(state)  # this rollout knows it, and must not take it for the next one
-    first = terms(state) is None
-    if first:
-        # The guard runs before its terms stand: were this program to end between the two, terms
-        # that nobody watches would be left.
-        write_atomically(state.path(TERMS), json.dumps(_ARMING).encode())
+    path = state.path(TERMS)
+    first, before = terms(state) is None, read_bytes(path)
+    # The guard runs before its first terms stand: were this program to end between the two, terms
+    # that nobody watches would be left. Later ones it has to find: those of another boot would
+    # have it wait for this program's lock.
+    write_atomically(path, json.dumps(_ARMING if first else content).encode())
     name = unit_name(site["service"])
     # restart: a guard that is about to exit, its last rollout done, would count as started.
     done = units.run(["systemctl", "restart", "--", name], timeout=30)
     if done.returncode != 0:
-        if first:
+        if first or before is None:
             disarm(state)
+        else:
+            write_atomically(path, before)
         raise HostFault(
             "guard_failed",
             "the guard on the host does not start: %s" % done.stderr.strip(),
             "see `systemctl status %s` there" % name,
         )
-    write_atomically(state.path(TERMS), json.dumps(content).encode())
+    if first:
+        write_atomically(path, json.dumps(content).encode())
 
 
 def disarm(state: State) -> None:

@@ -10,7 +10,7 @@ What it does when it gets the lock and the terms still stand:
 To restore is: stop, put the recorded generation back, start, and see it answer. One that does not
 come up gives way to the terms' fallback. A step that fails, on a full disk say, is tried again
 until it succeeds. After a reboot the files are put
-back before the service starts, which waits for this unit.
+back before the service starts, which waits for this unit for as long as they are a mixture.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import install as installed
 from . import unit as units
 from .errors import HostFault
 from .holder import end_holder
-from .state import Lock, Record, State
+from .state import Lock, Record, State, lock_holder
 from .swap import differs, swap
 
 WHO = "the guard on this host"
@@ -53,48 +53,74 @@ class Guardian:
         self._lock = Lock()
         self._say = say
         self._located: Optional[Tuple[Any, Dict[str, Any]]] = None
+        self._rebooted = self._is_ready = False
 
     def run(self) -> int:
         """Until the rollout has ended or its service is put right; the exit status."""
         terms = guard.terms(self._state)
-        rebooted = terms is not None and terms["boot_id"] != probe.boot_id()
-        if not rebooted:
-            _notify("READY=1")
+        self._rebooted = terms is not None and terms["boot_id"] != probe.boot_id()
+        if not self._rebooted:
+            self._ready()
         while True:
-            why = "the host rebooted" if rebooted else self._await_lock()
+            why = self._await_lock()
             if why is None:
+                self._ready()
                 return 0
-            if rebooted:
-                self._take()
             terms = guard.terms(self._state)
             if terms is None or self._concluded(terms):
                 guard.disarm(self._state)
                 self._lock.release()
-                _notify("READY=1")
+                self._ready()
                 return 0
-            if not rebooted and self._may_load(terms):
+            if self._is_ready and self._may_load(terms):
                 self._lock.release()
                 time.sleep(1.0)
                 continue
             self._put_right(terms, why)
             return 0
 
+    def _ready(self) -> None:
+        """From here on the service may start; at a boot it waits for this."""
+        if not self._is_ready:
+            self._is_ready = True
+            _notify("READY=1")
+
     def _await_lock(self) -> Optional[str]:
         """Why the guard has the lock now, or None when the rollout has ended."""
-        why = "its client was lost"
+        began = time.monotonic()
+        why = "the host rebooted" if self._rebooted else "its client was lost"
         while True:
             if not guard.wanted(self._state):
                 return None
             try:
                 self._take()
                 return why
-            except HostFault:
+            except (HostFault, OSError):
                 pass
+            if self._whole():
+                self._ready()
             terms = guard.terms(self._state)
-            if terms is not None and time.monotonic() > terms["deadline"]:
+            if terms is not None and time.monotonic() > self._deadline(terms, began):
                 why = "its client gave no sign of life"
-                end_holder(self._state, str(terms["token"]))
+                end_holder(self._state, self._token(terms))
             time.sleep(_POLL)
+
+    def _deadline(self, terms: Record, began: float) -> float:
+        """The terms' own is by the clock of their boot."""
+        return float(began + terms["within"] if self._rebooted else terms["deadline"])
+
+    def _token(self, terms: Record) -> Optional[str]:
+        """Of the holder that counts as hung; after a reboot that is nobody the terms know."""
+        if not self._rebooted:
+            return str(terms["token"])
+        return (lock_holder(self._state) or {}).get("token")
+
+    def _whole(self) -> bool:
+        """Whether the files are of one version, whichever."""
+        try:
+            return self._state.swap_under_way() is None
+        except HostFault:
+            return False
 
     def _take(self) -> None:
         self._lock.take(self._state, {"who": WHO, "why": "a rollout was lost", "token": WHO})
@@ -174,7 +200,7 @@ class Guardian:
         unit = terms["site"]["unit"]
         if terms["to"] is not None:
             self._again(content, lambda: self._restore_files(terms))
-        _notify("READY=1")
+        self._ready()
         invocation = ""
         if terms["serving"]:
             self._again(content, lambda: _start(unit))
@@ -200,6 +226,8 @@ class Guardian:
             except (HostFault, OSError) as error:
                 text = error.message if isinstance(error, HostFault) else str(error)
                 self._say("not yet: %s" % text)
+                if self._whole():
+                    self._ready()
                 if content["error"] != text:
                     content["error"] = text
                     with contextlib.suppress(OSError):

@@ -67,6 +67,7 @@ echo "$@" >> {env.root}/told
             "boot_id": probe.boot_id(),
             "armed": time.time(),
             "deadline": time.monotonic() + 60,
+            "within": 60.0,
             "to": 0,
             "target": self.new,
             "serving": True,

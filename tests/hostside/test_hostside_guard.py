@@ -16,7 +16,7 @@ from guard_tools import Host
 from hostside_tools import put_tool
 
 from opsctl.errors import Refused
-from opsctl.hostside import guard, guardian, install
+from opsctl.hostside import guard, guardian, install, probe
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
@@ -159,16 +159,89 @@ def test_what_was_confirmed_stays(host: Host) -> None:
     assert guard.report(host.env.state) is None
 
 
-def test_after_a_reboot_the_files_are_back_before_the_service_starts(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# -- after a reboot: READY lets the service start --------------------------------------------
+
+
+@pytest.fixture
+def told_ready(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """At each word to systemd: whether the files are those of the generation to restore."""
     seen: list[bool] = []
     monkeypatch.setattr(guardian, "_notify", lambda text: seen.append(host.restored()))
+    return seen
+
+
+def cut_off(host: Host) -> None:
+    marker = {"from": 0, "to": host.new, "mixed": [host.new]}
+    Path(host.env.state.path("swap")).write_text(json.dumps(marker))
+
+
+def test_after_a_reboot_the_files_are_back_before_the_service_starts(
+    host: Host, told_ready: list[bool]
+) -> None:
     host.arm(boot_id="another", deadline=0.0)
     assert host.guard() == 0
-    assert seen[0] is True, "ready, which lets the service start, only when the files are whole"
+    assert told_ready == [True]
     assert host.report["why"] == "the host rebooted"
     assert host.report["healthy"] is True
+
+
+def test_after_a_reboot_a_mixture_waits_for_whoever_has_the_lock(
+    host: Host, told_ready: list[bool]
+) -> None:
+    cut_off(host)
+    host.arm(boot_id="another", deadline=0.0)
+    lock = Lock()
+    lock.take(host.env.state, {"who": "bob", "why": "at the boot", "token": "b"})
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    time.sleep(0.5)
+    assert thread.is_alive()
+    assert told_ready == []
+    lock.release()
+    thread.join(20)
+    assert told_ready == [True]
+    assert_settled(host)
+
+
+def test_after_a_reboot_a_hung_holder_is_ended(host: Host, told_ready: list[bool]) -> None:
+    cut_off(host)
+    host.arm(boot_id="another", deadline=0.0, within=0.5)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="bob", why="", token="b")
+        assert host.guard() == 0
+    assert told_ready == [True]
+
+
+def test_after_a_reboot_whole_files_wait_for_nobody(host: Host, told_ready: list[bool]) -> None:
+    host.arm(boot_id="another", deadline=0.0)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="bob", why="", token="b")
+        thread = threading.Thread(target=host.guard)
+        thread.start()
+        time.sleep(0.5)
+        assert told_ready == [False]
+    thread.join(20)
+    assert host.restored()
+    assert told_ready == [False], "said once"
+
+
+def test_after_a_reboot_files_that_cannot_be_put_back_do_not_hold_up_what_is_whole(
+    host: Host, told_ready: list[bool]
+) -> None:
+    digest = host.env.state.generation(0)["files"]["a.py"]["sha256"]
+    path = Path(host.env.state.path("objects", digest))
+    content = path.read_bytes()
+    path.unlink()
+    host.arm(boot_id="another", deadline=0.0)
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not told_ready and time.monotonic() < deadline:
+        time.sleep(0.02)
+    path.write_bytes(content)
+    thread.join(20)
+    assert told_ready == [False]
+    assert host.restored()
 
 
 def test_a_service_that_was_down_stays_down(host: Host) -> None:
@@ -325,6 +398,36 @@ def test_a_guard_that_does_not_start_is_no_guard(
         guard.arm(host.env.state, host.site, GIVEN, guard_program())
     assert caught.value.code == "guard_failed"
     assert guard.terms(host.env.state) is None
+
+
+def test_a_renewal_that_fails_leaves_what_was_armed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    host.arm(token="ann's")
+    put_tool(host.env.root / "bin", "systemctl", 'case "$1" in restart) echo no >&2; exit 1;; esac')
+    with pytest.raises(HostFault):
+        guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert (guard.terms(host.env.state) or {})["token"] == "ann's"
+
+
+def test_the_terms_of_another_boot_are_renewed_before_the_guard_reads_them(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the old ones it would wait for the lock of the very program that starts it."""
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    host.arm(boot_id="another")
+    script = (host.env.root / "bin" / "systemctl").read_text().removeprefix("#!/bin/sh\n")
+    copy = f"cp {host.env.state.root}/guard.json {host.env.root}/seen"
+    put_tool(
+        host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}'
+    )
+    guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert json.loads((host.env.root / "seen").read_text())["boot_id"] == probe.boot_id()
 
 
 def test_it_needs_the_lock(host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -160,7 +161,8 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             for name in ("start", "wait", "smoke"):
                 _step(run, name, steps.STEPS[name])
     except (Exception, KeyboardInterrupt) as error:
-        return _not_restored(run, error)
+        acted = _acted_on_the_way_back(run, error)
+        return _not_restored(run, error) if acted is None else _guard_restored(run, acted)
     finally:
         run.close_watch()
         run.target, run.smoke, run.ready = failed_target, smoke, ready
@@ -206,6 +208,14 @@ def _reach_again(run: Run) -> Mapping[str, Any] | None:
         run.session.emit(Event("reconnect", "ok"))
         return report
     return None
+
+
+def _acted_on_the_way_back(run: Run, error: BaseException) -> Mapping[str, Any] | None:
+    """The way back was cut short; the guard may have finished it."""
+    if run.guard_report is None and isinstance(error, errors.Unreachable):
+        with contextlib.suppress(errors.OpsctlError):
+            return _reach_again(run)
+    return run.guard_report
 
 
 def _guard_restored(run: Run, report: Mapping[str, Any]) -> bool:

@@ -423,9 +423,7 @@ def test_the_terms_of_another_boot_are_renewed_before_the_guard_reads_them(
     host.arm(boot_id="another")
     script = (host.env.root / "bin" / "systemctl").read_text().removeprefix("#!/bin/sh\n")
     copy = f"cp {host.env.state.root}/guard.json {host.env.root}/seen"
-    put_tool(
-        host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}'
-    )
+    put_tool(host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}')
     guard.arm(host.env.state, host.site, GIVEN, guard_program())
     assert json.loads((host.env.root / "seen").read_text())["boot_id"] == probe.boot_id()
 

@@ -345,6 +345,27 @@ def test_what_the_guard_did_meanwhile_is_the_end(script: Script) -> None:
     assert script.done == FORWARD[: FORWARD.index("swap 4") + 1], "nothing is done twice"
 
 
+@pytest.mark.parametrize("name", ["stop", "wait"])
+@pytest.mark.parametrize(("healthy", "exit_code"), [(True, 10), (False, 11)])
+def test_a_way_back_that_the_guard_finished_is_done(
+    script: Script, monkeypatch: pytest.MonkeyPatch, name: str, healthy: bool, exit_code: int
+) -> None:
+    """The connection was lost on it, in any step; that of the wait is met in the wait itself."""
+    monkeypatch.setitem(steps.STEPS, "guard", lambda run: setattr(run, "guarded", True) or "")
+
+    def lose() -> None:
+        script.session.guard_report = GUARD_DONE | {"healthy": healthy}
+        if name == "wait":
+            steps._go_on(script.run, Unreachable("the connection to the host was lost"))
+        script.session.lost = True
+        raise Unreachable("the connection to the host was lost")
+
+    script.fail("smoke", BOOM)
+    script.faults[name] = [None, lose]
+    report = script.execute()
+    assert (report.exit_code, report.generation, report.reasons[0].code) == (exit_code, 3, "boom")
+
+
 # -- a rollback that is lost: the guard takes it on to its target -----------------------------
 
 

@@ -351,7 +351,12 @@ def test_a_way_back_that_the_guard_finished_is_done(
     script: Script, monkeypatch: pytest.MonkeyPatch, name: str, healthy: bool, exit_code: int
 ) -> None:
     """The connection was lost on it, in any step; that of the wait is met in the wait itself."""
-    monkeypatch.setitem(steps.STEPS, "guard", lambda run: setattr(run, "guarded", True) or "")
+
+    def guard(run: Run) -> str:
+        run.guarded = True
+        return ""
+
+    monkeypatch.setitem(steps.STEPS, "guard", guard)
 
     def lose() -> None:
         script.session.guard_report = GUARD_DONE | {"healthy": healthy}

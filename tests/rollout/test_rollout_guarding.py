@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rollout_tools import SERVICE
+from rollout_tools import SERVICE, facts
 
-from opsctl.rollout import guard_text, guarding
+from opsctl.errors import LockHeld
+from opsctl.rollout import guard_text, guarding, steps
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 
@@ -63,3 +64,21 @@ def test_a_generation_that_was_given_up_is_told() -> None:
     }
     text = guard_text.describe(report)
     assert "made sure of generation 3 after generation 2 had not come up" in text
+
+
+@pytest.mark.parametrize("command", ["deploy", "restart", "rollback"])
+def test_a_rollout_that_was_lost_while_one_waited_for_its_lock(command: str) -> None:
+    """It has the lock then, and the guard of the lost one does not."""
+    lost = {"command": "deploy", "who": "ann@laptop", "armed": 0.0, "to": 3, "token": "a"}
+    session = SimpleNamespace(
+        host=SimpleNamespace(name="alpha"),
+        lock=lambda why, wait: None,
+        inspect=lambda: facts({"guard.terms": lost, "lock": {"token": "t"}}),
+    )
+    run = Run(command, cast(Session, session), Options(lock_wait=60.0))
+    if command == "rollback":
+        steps.lock(run)
+        return
+    with pytest.raises(LockHeld) as caught:
+        steps.lock(run)
+    assert caught.value.code == "guard_pending"

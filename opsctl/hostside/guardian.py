@@ -138,12 +138,9 @@ class Guardian:
         if not self._differs(terms, self._locate_once):
             return False
         shown = units.show(terms["site"]["unit"])
-        if shown.get("ActiveState") != "active" or shown.get("SubState") != "running":
-            return False
-        if int(shown.get("NRestarts") or 0) > 0:
+        if not _loads(shown) or int(shown.get("NRestarts") or 0) > 0:
             return False  # it died once already
-        began = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
-        return bool(time.monotonic() < began + terms["budget"] + _GRACE)
+        return bool(time.monotonic() < _started(shown) + terms["budget"] + _GRACE)
 
     def _differs(self, terms: Record, locate: Callable[[Record], Dict[str, Any]]) -> bool:
         """Whether the disk is not the generation to restore. `locate` finds the package."""
@@ -279,6 +276,20 @@ class Guardian:
         guard.disarm(self._state)
         self._lock.release()
         self._say("done: %s" % details)
+
+
+def _loads(shown: Dict[str, Any]) -> bool:
+    """Loading or serving. Of a unit that tells when it is ready (Type=notify), or that has an
+    ExecStartPost, the load is `activating`, and so is the wait before an automatic restart."""
+    state, detail = shown.get("ActiveState"), str(shown.get("SubState"))
+    if state == "activating":
+        return not detail.startswith("auto-restart")
+    return state == "active" and detail == "running"
+
+
+def _started(shown: Dict[str, Any]) -> float:
+    """When the present start of a unit began, by the host's monotonic clock."""
+    return int(shown.get("InactiveExitTimestampMonotonic") or 0) / 1e6
 
 
 def _stop(unit: str) -> None:

@@ -99,7 +99,7 @@ def test_a_hung_client_is_ended_at_the_deadline(host: Host) -> None:
 
 def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     began = time.monotonic()
-    host.unit("active", ActiveEnterTimestampMonotonic=str(int(began * 1e6)), NRestarts="0")
+    host.unit("active", InactiveExitTimestampMonotonic=str(int(began * 1e6)), NRestarts="0")
     host.arm(budget=1.5)
     thread = threading.Thread(target=host.guard)
     thread.start()
@@ -113,11 +113,34 @@ def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     assert host.restored()
 
 
+@pytest.mark.parametrize(
+    ("state", "detail", "loads"),
+    [
+        ("active", "running", True),
+        ("activating", "start", True),  # Type=notify
+        ("activating", "start-pre", True),
+        ("activating", "start-post", True),
+        ("activating", "auto-restart", False),
+        ("active", "exited", False),
+        ("deactivating", "stop-sigterm", False),
+        ("inactive", "dead", False),
+    ],
+)
+def test_a_load_by_the_unit_s_state(host: Host, state: str, detail: str, loads: bool) -> None:
+    now = str(int(time.monotonic() * 1e6))
+    host.unit(state, SubState=detail, InactiveExitTimestampMonotonic=now, NRestarts="0")
+    host.arm(budget=60.0)
+    terms = guard.terms(host.env.state)
+    assert terms is not None
+    watching = Guardian(host.env.state.root, host.said.append)
+    assert watching._may_load(terms) is loads
+
+
 def test_a_load_is_watched_without_starting_python_each_time(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Located once for each holding-off; a location that failed is tried again."""
-    host.unit("active", ActiveEnterTimestampMonotonic=str(int(time.monotonic() * 1e6)))
+    host.unit("active", InactiveExitTimestampMonotonic=str(int(time.monotonic() * 1e6)))
     host.arm(budget=60.0)
     terms = guard.terms(host.env.state)
     assert terms is not None
@@ -141,7 +164,7 @@ def test_a_load_is_watched_without_starting_python_each_time(
 def test_a_load_that_died_is_not_waited_for(host: Host) -> None:
     began = time.monotonic()
     now = str(int(began * 1e6))
-    host.unit("active", ActiveEnterTimestampMonotonic=now, NRestarts="1")
+    host.unit("active", InactiveExitTimestampMonotonic=now, NRestarts="1")
     host.arm(budget=60.0)
     host.guard()
     assert host.restored()

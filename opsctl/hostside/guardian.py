@@ -40,6 +40,8 @@ _STOP_BOUND = 600.0
 _JOB_BOUND = 60.0
 _GRACE = 30.0  # past the load's budget, for a client that comes back to confirm
 _CONCLUDED = ("confirmed", "unconfirmed")
+# Faults that trying again does not mend, nor time.
+_UNKNOWN = ("state_damaged", "generation_missing")
 # With an API key the server answers so, and it answers only when it is up.
 _ANSWERS = (200, 401, 403)
 
@@ -126,16 +128,19 @@ class Guardian:
         self._lock.take(self._state, {"who": WHO, "why": "a rollout was lost", "token": WHO})
 
     def _concluded(self, terms: Record) -> bool:
-        current = self._state.current()
-        if current is None or self._state.swap_under_way() is not None:
+        if not self._whole():
             return False
-        return current["number"] == terms.get("target") and current["status"] in _CONCLUDED
+        try:
+            current = self._state.current()
+        except HostFault:
+            return False
+        if current is None or current["number"] != terms.get("target"):
+            return False
+        return current["status"] in _CONCLUDED
 
     def _may_load(self, terms: Record) -> bool:
         """Whether the new version is loading or serving, and its budget is not over yet."""
-        if self._state.swap_under_way() is not None:
-            return False
-        if not self._differs(terms, self._locate_once):
+        if not self._whole() or not self._differs(terms, self._locate_once):
             return False
         shown = units.show(terms["site"]["unit"])
         if not _loads(shown) or int(shown.get("NRestarts") or 0) > 0:
@@ -178,6 +183,7 @@ class Guardian:
             "from": self._recorded(),
             "to": terms["to"],
             "gave_up": None,  # a generation that did not come up
+            "left": "",  # why the files were left as they were
             "at": time.time(),
             "serving": terms["serving"],
             "healthy": None,
@@ -196,7 +202,7 @@ class Guardian:
         """The files of the terms' generation in place and, if it has to, the service up on them."""
         unit = terms["site"]["unit"]
         if terms["to"] is not None:
-            self._again(content, lambda: self._restore_files(terms))
+            self._again(content, lambda: self._restore_or_leave(terms, content))
         self._ready()
         invocation = ""
         if terms["serving"]:
@@ -205,6 +211,16 @@ class Guardian:
         self._conclude(terms, content)
         if terms["serving"]:
             content["healthy"] = self._see_healthy(terms, invocation)
+
+    def _restore_or_leave(self, terms: Record, content: Record) -> None:
+        """With its records damaged nobody can say how to go back: what is whole serves as it is."""
+        try:
+            self._restore_files(terms)
+        except HostFault as fault:
+            if fault.code not in _UNKNOWN or not self._whole():
+                raise
+            self._say("the files are left as they are: %s" % fault.message)
+            content.update(to=None, left=fault.message)
 
     def _restore_files(self, terms: Record) -> None:
         if self._state.swap_under_way() is None and not self._differs(terms, self._install):

@@ -20,6 +20,7 @@ from opsctl.hostside import guard, guardian, install, probe
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
+from opsctl.rollout import guard_text
 from opsctl.transport import local
 from opsctl.transport.bundle import guard_program
 
@@ -303,6 +304,37 @@ def test_what_stands_in_the_way_is_tried_again(host: Host) -> None:
     thread.join(20)
     assert host.restored()
     assert host.report["error"] == ""
+
+
+@pytest.mark.parametrize("damaged", ["generations/0.json", "generations/{new}.json", "current"])
+def test_with_damaged_records_what_is_whole_serves(host: Host, damaged: str) -> None:
+    """It was stopped, and nobody can say how to go back: down is the one end that helps nobody."""
+    path = Path(host.env.state.path(damaged.format(new=host.new)))
+    path.write_text("{")
+    files = host.env.tree()
+    host.arm()
+    assert host.guard() == 0
+    assert host.env.tree() == files
+    assert_settled(host)
+    report = host.report
+    assert (report["to"], report["healthy"]) == (None, True)
+    assert "is damaged" in report["left"]
+    assert "left the files as they were, for" in guard_text.describe(report)
+
+
+def test_with_damaged_records_a_mixture_does_not_serve(host: Host) -> None:
+    cut_off(host)
+    path = Path(host.env.state.path("current"))
+    content = path.read_text()
+    path.write_text("{")
+    host.arm()
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    time.sleep(1.0)
+    assert not any("start" in line for line in host.told)
+    path.write_text(content)
+    thread.join(20)
+    assert host.restored()
 
 
 def test_a_service_that_does_not_come_up_is_reported(host: Host) -> None:

@@ -31,7 +31,8 @@ _ARMING: Record = {"arming": True}
 UNITS = "/etc/systemd/system"
 
 # notify: `systemctl start` returns when the guard really watches. Before: after a reboot the
-# service's start waits until the files are whole again. The condition: the unit stays
+# service's start waits until the files are whole again, however long that takes: were this start
+# to fail, the service would start on a mixture. The condition: the unit stays
 # installed, and starts at a boot only in the middle of a rollout.
 _UNIT = """\
 # Written by opsctl. Restores {unit} when the rollout that changes it is lost.
@@ -48,7 +49,7 @@ NotifyAccess=main
 ExecStart={python} -I {program} {root_argument}
 Restart=on-failure
 RestartSec=2
-TimeoutStartSec=5min
+TimeoutStartSec=infinity
 TimeoutStopSec=5
 OOMScoreAdjust=-900
 
@@ -89,12 +90,14 @@ def clear_report(state: State) -> None:
 def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None:
     """From now on the guard acts if this program ends without `disarm`.
 
-    `given` is {to, serving, budget, within, token, who, why}: the generation to restore (None to
-    leave the files), whether the unit has to run then, the seconds that its load may take, and
-    the seconds after which a holder of the lock that still lives counts as hung.
+    `given` is {to, fallback, target, serving, budget, within, token, who, why, command}: the
+    generation to restore (None to leave the files), the one for when that does not come up (None
+    for no such), the one that a deploy puts there, whether the unit has to run then, the seconds
+    that its load may take, and the seconds after which a holder of the lock that still lives
+    counts as hung.
 
     Raises:
-        HostFault: systemd does not start the guard; nothing is armed.
+        HostFault: systemd does not start the guard; what was armed before is so still.
     """
     content = dict(
         given,
@@ -104,23 +107,29 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
         deadline=time.monotonic() + given["within"],
     )
     _install(state, site, program)
-    first = terms(state) is None
-    if first:
-        # The guard runs before its terms stand: were this program to end between the two, terms
-        # that nobody watches would be left.
-        write_atomically(state.path(TERMS), json.dumps(_ARMING).encode())
+    if (report(state) or {}).get("token") == given["token"]:
+        clear_report(state)  # this rollout knows it, and must not take it for the next one
+    path = state.path(TERMS)
+    first, before = terms(state) is None, read_bytes(path)
+    # The guard runs before its first terms stand: were this program to end between the two, terms
+    # that nobody watches would be left. Later ones it has to find: those of another boot would
+    # have it wait for this program's lock.
+    write_atomically(path, json.dumps(_ARMING if first else content).encode())
     name = unit_name(site["service"])
     # restart: a guard that is about to exit, its last rollout done, would count as started.
     done = units.run(["systemctl", "restart", "--", name], timeout=30)
     if done.returncode != 0:
-        if first:
+        if first or before is None:
             disarm(state)
+        else:
+            write_atomically(path, before)
         raise HostFault(
             "guard_failed",
             "the guard on the host does not start: %s" % done.stderr.strip(),
             "see `systemctl status %s` there" % name,
         )
-    write_atomically(state.path(TERMS), json.dumps(content).encode())
+    if first:
+        write_atomically(path, json.dumps(content).encode())
 
 
 def disarm(state: State) -> None:
@@ -169,10 +178,24 @@ def _install(state: State, site: Dict[str, Any], program: str) -> None:
     unit_path = os.path.join(UNITS, name)
     if read_bytes(unit_path) != text.encode():
         write_atomically(unit_path, text.encode(), 0o644)
-        for argv in (["systemctl", "daemon-reload"], ["systemctl", "-q", "enable", "--", name]):
-            done = units.run(argv, timeout=60)
-            if done.returncode != 0:
-                raise HostFault("guard_failed", "`%s`: %s" % (" ".join(argv), done.stderr.strip()))
+    _load(name)
+
+
+def _load(name: str) -> None:
+    """Loaded as written, and enabled: the program that wrote it may have ended before that."""
+    shown = units.show(name)
+    if shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded":
+        _systemctl("daemon-reload")
+    # Its UnitFileState is of the last reload; this looks at the disk.
+    if units.run(["systemctl", "is-enabled", "--", name]).stdout.strip() != "enabled":
+        _systemctl("-q", "enable", "--", name)
+
+
+def _systemctl(*words: str) -> None:
+    done = units.run(["systemctl", *words], timeout=60)
+    if done.returncode != 0:
+        said = " ".join(words), done.stderr.strip()
+        raise HostFault("guard_failed", "`systemctl %s`: %s" % said)
 
 
 def _read(path: str) -> Optional[Record]:

@@ -7,9 +7,10 @@ What it does when it gets the lock and the terms still stand:
   confirm it, and a load is never cut short. Unconfirmed when the budget is over, or dead: restore.
 - Anything else (stopped, half swapped, dead): restore at once.
 
-To restore is: stop, put the recorded generation back, start, and see it answer. A step that
-fails, on a full disk say, is tried again until it succeeds. After a reboot the files are put
-back before the service starts, which waits for this unit.
+To restore is: stop, put the recorded generation back, start, and see it answer. One that does not
+come up gives way to the terms' fallback. A step that fails, on a full disk say, is tried again
+until it succeeds. After a reboot the files are put
+back before the service starts, which waits for this unit for as long as they are a mixture.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from . import install as installed
 from . import unit as units
 from .errors import HostFault
 from .holder import end_holder
-from .state import Lock, Record, State
+from .state import Lock, Record, State, lock_holder
 from .swap import differs, swap
 
 WHO = "the guard on this host"
@@ -39,6 +40,8 @@ _STOP_BOUND = 600.0
 _JOB_BOUND = 60.0
 _GRACE = 30.0  # past the load's budget, for a client that comes back to confirm
 _CONCLUDED = ("confirmed", "unconfirmed")
+# Faults that trying again does not mend, nor time.
+_UNKNOWN = ("state_damaged", "generation_missing")
 # With an API key the server answers so, and it answers only when it is up.
 _ANSWERS = (200, 401, 403)
 
@@ -52,71 +55,97 @@ class Guardian:
         self._lock = Lock()
         self._say = say
         self._located: Optional[Tuple[Any, Dict[str, Any]]] = None
+        self._rebooted = self._is_ready = False
 
     def run(self) -> int:
         """Until the rollout has ended or its service is put right; the exit status."""
         terms = guard.terms(self._state)
-        rebooted = terms is not None and terms["boot_id"] != probe.boot_id()
-        if not rebooted:
-            _notify("READY=1")
+        self._rebooted = terms is not None and terms["boot_id"] != probe.boot_id()
+        if not self._rebooted:
+            self._ready()
         while True:
-            why = "the host rebooted" if rebooted else self._await_lock()
+            why = self._await_lock()
             if why is None:
+                self._ready()
                 return 0
-            if rebooted:
-                self._take()
             terms = guard.terms(self._state)
             if terms is None or self._concluded(terms):
                 guard.disarm(self._state)
                 self._lock.release()
-                _notify("READY=1")
+                self._ready()
                 return 0
-            if not rebooted and self._may_load(terms):
+            if self._is_ready and self._may_load(terms):
                 self._lock.release()
                 time.sleep(1.0)
                 continue
             self._put_right(terms, why)
             return 0
 
+    def _ready(self) -> None:
+        """From here on the service may start; at a boot it waits for this."""
+        if not self._is_ready:
+            self._is_ready = True
+            _notify("READY=1")
+
     def _await_lock(self) -> Optional[str]:
         """Why the guard has the lock now, or None when the rollout has ended."""
-        why = "its client was lost"
+        began = time.monotonic()
+        why = "the host rebooted" if self._rebooted else "its client was lost"
         while True:
             if not guard.wanted(self._state):
                 return None
             try:
                 self._take()
                 return why
-            except HostFault:
+            except (HostFault, OSError):
                 pass
+            if self._whole():
+                self._ready()
             terms = guard.terms(self._state)
-            if terms is not None and time.monotonic() > terms["deadline"]:
+            if terms is not None and time.monotonic() > self._deadline(terms, began):
                 why = "its client gave no sign of life"
-                end_holder(self._state, str(terms["token"]))
+                end_holder(self._state, self._token(terms))
             time.sleep(_POLL)
+
+    def _deadline(self, terms: Record, began: float) -> float:
+        """The terms' own is by the clock of their boot."""
+        return float(began + terms["within"] if self._rebooted else terms["deadline"])
+
+    def _token(self, terms: Record) -> Optional[str]:
+        """Of the holder that counts as hung; after a reboot that is nobody the terms know."""
+        if not self._rebooted:
+            return str(terms["token"])
+        return (lock_holder(self._state) or {}).get("token")
+
+    def _whole(self) -> bool:
+        """Whether the files are of one version, whichever."""
+        try:
+            return self._state.swap_under_way() is None
+        except HostFault:
+            return False
 
     def _take(self) -> None:
         self._lock.take(self._state, {"who": WHO, "why": "a rollout was lost", "token": WHO})
 
     def _concluded(self, terms: Record) -> bool:
-        current = self._state.current()
-        if current is None or self._state.swap_under_way() is not None:
+        if not self._whole():
             return False
-        return current["number"] == terms.get("target") and current["status"] in _CONCLUDED
+        try:
+            current = self._state.current()
+        except HostFault:
+            return False
+        if current is None or current["number"] != terms.get("target"):
+            return False
+        return current["status"] in _CONCLUDED
 
     def _may_load(self, terms: Record) -> bool:
         """Whether the new version is loading or serving, and its budget is not over yet."""
-        if self._state.swap_under_way() is not None:
-            return False
-        if not self._differs(terms, self._locate_once):
+        if not self._whole() or not self._differs(terms, self._locate_once):
             return False
         shown = units.show(terms["site"]["unit"])
-        if shown.get("ActiveState") != "active" or shown.get("SubState") != "running":
-            return False
-        if int(shown.get("NRestarts") or 0) > 0:
+        if not _loads(shown) or int(shown.get("NRestarts") or 0) > 0:
             return False  # it died once already
-        began = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
-        return bool(time.monotonic() < began + terms["budget"] + _GRACE)
+        return bool(time.monotonic() < _started(shown) + terms["budget"] + _GRACE)
 
     def _differs(self, terms: Record, locate: Callable[[Record], Dict[str, Any]]) -> bool:
         """Whether the disk is not the generation to restore. `locate` finds the package."""
@@ -144,25 +173,37 @@ class Guardian:
 
     def _put_right(self, terms: Record, why: str) -> None:
         began = time.monotonic()
-        current = self._recorded()
-        unit = terms["site"]["unit"]
-        self._say("acting for %s: %s" % (unit, why))
+        self._say("acting for %s: %s" % (terms["site"]["unit"], why))
         audit.note(self._state, "guard.acts", who=WHO, why=why, lost=terms.get("who"))
         content: Record = {
             "why": why,
             "token": terms["token"],
             "who": terms.get("who"),
             "command": terms.get("command"),
-            "from": current,
+            "from": self._recorded(),
             "to": terms["to"],
+            "gave_up": None,  # a generation that did not come up
+            "left": "",  # why the files were left as they were
             "at": time.time(),
             "serving": terms["serving"],
             "healthy": None,
             "error": "",
         }
+        self._bring_up(terms, content)
+        fallback = terms.get("fallback")
+        if content["healthy"] is False and fallback is not None:
+            self._say("generation %s does not come up, so back to %s" % (terms["to"], fallback))
+            content.update(to=fallback, gave_up=terms["to"])
+            self._bring_up(dict(terms, to=fallback), content)
+        content["seconds"] = round(time.monotonic() - began, 1)
+        self._finish(content)
+
+    def _bring_up(self, terms: Record, content: Record) -> None:
+        """The files of the terms' generation in place and, if it has to, the service up on them."""
+        unit = terms["site"]["unit"]
         if terms["to"] is not None:
-            self._again(content, lambda: self._restore_files(terms))
-        _notify("READY=1")
+            self._again(content, lambda: self._restore_or_leave(terms, content))
+        self._ready()
         invocation = ""
         if terms["serving"]:
             self._again(content, lambda: _start(unit))
@@ -170,8 +211,16 @@ class Guardian:
         self._conclude(terms, content)
         if terms["serving"]:
             content["healthy"] = self._see_healthy(terms, invocation)
-        content["seconds"] = round(time.monotonic() - began, 1)
-        self._finish(content)
+
+    def _restore_or_leave(self, terms: Record, content: Record) -> None:
+        """With its records damaged nobody can say how to go back: what is whole serves as it is."""
+        try:
+            self._restore_files(terms)
+        except HostFault as fault:
+            if fault.code not in _UNKNOWN or not self._whole():
+                raise
+            self._say("the files are left as they are: %s" % fault.message)
+            content.update(to=None, left=fault.message)
 
     def _restore_files(self, terms: Record) -> None:
         if self._state.swap_under_way() is None and not self._differs(terms, self._install):
@@ -190,6 +239,8 @@ class Guardian:
             except (HostFault, OSError) as error:
                 text = error.message if isinstance(error, HostFault) else str(error)
                 self._say("not yet: %s" % text)
+                if self._whole():
+                    self._ready()
                 if content["error"] != text:
                     content["error"] = text
                     with contextlib.suppress(OSError):
@@ -236,11 +287,25 @@ class Guardian:
     def _finish(self, content: Record) -> None:
         with contextlib.suppress(OSError):
             guard.write_report(self._state, content)
-        details = {k: content[k] for k in ("from", "to", "healthy", "seconds", "why")}
+        details = {k: content[k] for k in ("from", "to", "gave_up", "healthy", "seconds", "why")}
         audit.note(self._state, "guard.done", who=WHO, **details)
         guard.disarm(self._state)
         self._lock.release()
         self._say("done: %s" % details)
+
+
+def _loads(shown: Dict[str, Any]) -> bool:
+    """Loading or serving. Of a unit that tells when it is ready (Type=notify), or that has an
+    ExecStartPost, the load is `activating`, and so is the wait before an automatic restart."""
+    state, detail = shown.get("ActiveState"), str(shown.get("SubState"))
+    if state == "activating":
+        return not detail.startswith("auto-restart")
+    return state == "active" and detail == "running"
+
+
+def _started(shown: Dict[str, Any]) -> float:
+    """When the present start of a unit began, by the host's monotonic clock."""
+    return int(shown.get("InactiveExitTimestampMonotonic") or 0) / 1e6
 
 
 def _stop(unit: str) -> None:

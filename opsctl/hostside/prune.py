@@ -52,7 +52,7 @@ def _kept(state: State, records: Dict[int, Record]) -> Set[int]:
     current = state.current() or {}
     named = [
         *(0, current.get("number"), current.get("predecessor")),
-        *(terms.get("to"), terms.get("target")),
+        *(terms.get("to"), terms.get("fallback"), terms.get("target")),
         *(swap.get("from"), swap.get("to"), *swap.get("mixed", ())),
     ]
     return (set(named) | set(sorted(records)[-KEPT:])) & set(records)

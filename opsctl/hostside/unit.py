@@ -14,6 +14,7 @@ PROPERTIES = (
     "ExecMainStatus ExecMainCode NeedDaemonReload FragmentPath DropInPaths UnitFileState "
     "StartLimitBurst StartLimitIntervalUSec TimeoutStartUSec TimeoutStopUSec Type Restart "
     "RestartUSec User ControlGroup ActiveEnterTimestampMonotonic InactiveEnterTimestampMonotonic "
+    "InactiveExitTimestampMonotonic "
     "SuccessExitStatus KillMode ExecStart Environment LogRateLimitIntervalUSec"
 ).split()
 

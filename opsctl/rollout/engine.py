@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,11 @@ from opsctl.rollout.run import Run, StepFailed
 
 _INTERRUPTED = "interrupted"
 
+# What remains of a rollback that the guard took to its target: of one whose unit runs, and of one
+# whose unit was down before, which the guard leaves so.
+_PROOF = ("guard", "smoke", "confirm")
+_FROM_STOPPED = ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")
+
 
 def execute(run: Run, playbook: Playbook) -> Report:
     """Every step, and on a failure the way back. A `Refused` before any change is raised.
@@ -25,35 +31,40 @@ def execute(run: Run, playbook: Playbook) -> Report:
         OpsctlError: nothing was changed on the host, and why.
     """
     began = time.time()
-    failure: StepFailed | None
-    try:
-        failure = _forward(run, playbook)
-    except Exception as error:
-        if not run.touched:
-            _abandon(run, error.message if isinstance(error, errors.OpsctlError) else repr(error))
-            raise
-        failure = _failure_of(error)
-    except KeyboardInterrupt:
-        if not run.touched:
-            _abandon(run, "interrupted")
-            raise
-        failure = StepFailed(_INTERRUPTED, "interrupted by the operator")
+    failure = _attempt(run, playbook.steps)
+    if failure is not None and failure.code == _INTERRUPTED:
         run.session.emit(Event("interrupt", "warn", _on_interrupt(run, playbook)))
-    finally:
-        run.close_watch()
+    restored: bool | None = None
+    if failure is not None and playbook.on_failure == "restore":
+        failure, restored = _recover(run, failure)
     if failure is None:
         return _finish(run, began)
-    restored: bool | None = None
-    if playbook.on_failure == "restore":
-        restored = _restore(run, failure)
     if restored is None:
         guarding.disarm(run, well=False)
     return _failed(run, began, failure, restored=restored)
 
 
-def _forward(run: Run, playbook: Playbook) -> StepFailed | None:
+def _attempt(run: Run, names: Iterable[str]) -> StepFailed | None:
+    """The steps of these names; what ended them early, once the host is not as it was."""
     try:
-        for name in playbook.steps:
+        return _forward(run, names)
+    except Exception as error:
+        if not run.touched:
+            _abandon(run, error.message if isinstance(error, errors.OpsctlError) else repr(error))
+            raise
+        return _failure_of(error)
+    except KeyboardInterrupt:
+        if not run.touched:
+            _abandon(run, "interrupted")
+            raise
+        return StepFailed(_INTERRUPTED, "interrupted by the operator")
+    finally:
+        run.close_watch()
+
+
+def _forward(run: Run, names: Iterable[str]) -> StepFailed | None:
+    try:
+        for name in names:
             _step(run, name, steps.STEPS[name])
     except StepFailed as failed:
         return failed
@@ -111,20 +122,49 @@ def _abandon(run: Run, why: str) -> None:
         run.session.emit(Event("abandon", "warn", error.message))
 
 
+def _recover(run: Run, failure: StepFailed) -> tuple[StepFailed | None, bool]:
+    """What is left of `failure`, and whether what was there before is back.
+
+    A guard that acted while this side was away has the first word. It takes a rollback on to its
+    target, which only remains to be proven then.
+    """
+    try:
+        acted = run.guard_report or _reach_again(run)
+    except (Exception, KeyboardInterrupt) as error:
+        return failure, _not_restored(run, error)
+    if acted is None:
+        return failure, _restore(run, failure)
+    if acted["to"] != run.target or acted["healthy"] is False:
+        return failure, _guard_restored(run, acted)
+    run.session.emit(Event("guard", "ok", guard_text.describe(acted)))
+    run.guard_report = None
+    remaining = _PROOF if acted["healthy"] else _FROM_STOPPED
+    unproven = _attempt(run, remaining)
+    return (None, False) if unproven is None else _recover(run, unproven)
+
+
+def _not_restored(run: Run, error: BaseException) -> bool:
+    message = "interrupted again: the way back is not finished"
+    if isinstance(error, StepFailed):
+        message = error.message
+    elif isinstance(error, Exception):
+        message = _failure_of(error).message
+    run.session.emit(Event("restore", "fail", message))
+    return False
+
+
 def _restore(run: Run, failure: StepFailed) -> bool:
     """Put back the generation that was there and, if it was serving, prove that it serves."""
     emit = run.session.emit
     goal = f"generation {run.origin} is put back" if run.swapped else "the files are untouched"
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
+    run.undoing = failure.message
     try:
-        acted = run.guard_report or _reach_again(run)
-        if acted is not None:
-            return _guard_restored(run, acted)
         _renew_guard(run)
         _step(run, "stop", steps.stop)
         if run.swapped and run.origin is not None:
-            run.target, run.undoing = run.origin, failure.message
+            run.target = run.origin
             _step(run, "swap", steps.swap)
         serving = run.unit_before is not None and run.unit_before.active
         if serving:
@@ -133,15 +173,9 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             run.options = replace(run.options, budget=None, stall=None)
             for name in ("start", "wait", "smoke"):
                 _step(run, name, steps.STEPS[name])
-    except StepFailed as failed:
-        emit(Event("restore", "fail", failed.message))
-        return False
-    except Exception as error:
-        emit(Event("restore", "fail", _failure_of(error).message))
-        return False
-    except KeyboardInterrupt:
-        emit(Event("restore", "fail", "interrupted again: the way back is not finished"))
-        return False
+    except (Exception, KeyboardInterrupt) as error:
+        acted = _acted_on_the_way_back(run, error)
+        return _not_restored(run, error) if acted is None else _guard_restored(run, acted)
     finally:
         run.close_watch()
         run.target, run.smoke, run.ready = failed_target, smoke, ready
@@ -189,10 +223,19 @@ def _reach_again(run: Run) -> Mapping[str, Any] | None:
     return None
 
 
+def _acted_on_the_way_back(run: Run, error: BaseException) -> Mapping[str, Any] | None:
+    """The way back was cut short; the guard may have finished it."""
+    if run.guard_report is None and isinstance(error, errors.Unreachable):
+        with contextlib.suppress(errors.OpsctlError):
+            return _reach_again(run)
+    return run.guard_report
+
+
 def _guard_restored(run: Run, report: Mapping[str, Any]) -> bool:
-    """Whether what the guard did while this side was away is a good end."""
+    """Whether the guard, while this side was away, put back what was there."""
     run.guarded = False
-    good = report["healthy"] is not False
+    run.guard_report = report
+    good = report["to"] == run.origin and report["healthy"] is not False
     run.session.emit(Event("restore", "ok" if good else "fail", guard_text.describe(report)))
     return good
 
@@ -255,7 +298,7 @@ def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | Non
             end = "; rolled back, the old version serves"
     else:
         exit_code = errors.EXIT_NOT_RESTORED
-        generation = run.target
+        generation = run.target if run.guard_report is None else run.guard_report["to"]
         if run.guarded:
             remedy = f"{remedy} The guard on the host goes on trying: opsctl status".strip()
         end = "; NOT restored, look at the host now" if restored is False else ""

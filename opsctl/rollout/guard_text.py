@@ -18,6 +18,10 @@ def describe(report: Mapping[str, Any]) -> str:
     did = "left the files as they were"
     if report["to"] is not None:
         did = f"made sure of generation {report['to']}"
+    elif report.get("left"):
+        did += f", for {report['left']},"
+    if report.get("gave_up") is not None:
+        did += f" after generation {report['gave_up']} had not come up"
     text = f"{clock(report['at'])}: the guard {did}, as the {lost} was lost ({report['why']})"
     if report.get("error"):
         return f"{text}; it is still at it: {report['error']}"

@@ -27,11 +27,13 @@ def arm(run: Run, stop_bound: float) -> None:
     """
     serving = run.unit_before is not None and run.unit_before.active
     smoke = 3 * run.session.service.smoke.timeout
+    to, fallback = _ends(run)
     run.session.call(
         "arm_guard",
         given={
             "command": run.command,
-            "to": _way_out(run),
+            "to": to,
+            "fallback": fallback,
             "target": run.target if run.command == "deploy" else None,
             "serving": serving or run.command == "restart",
             "budget": run.budget,
@@ -45,12 +47,19 @@ def arm(run: Run, stop_bound: float) -> None:
     run.guarded = True
 
 
-def _way_out(run: Run) -> int | None:
-    """The generation that a lost rollout ends in. A rollback goes on to where it was going, if
-    that ever served: what it leaves is what somebody wanted to be rid of."""
-    if run.command == "rollback" and run.target_status in _SETTLED:
-        return run.target
-    return run.origin
+def _ends(run: Run) -> tuple[int | None, int | None]:
+    """The generation that a lost rollout ends in, and the one for when that does not come up.
+
+    A rollback goes on to where it was going, if that ever served: what it leaves is what somebody
+    wanted to be rid of. Being undone it goes back, like everything else.
+    """
+    if run.command != "rollback":
+        return run.origin, None
+    status = (run.facts.get("generation") or {}).get("status")
+    target = run.target if run.target_status in _SETTLED else None
+    if target is None or run.undoing:
+        return run.origin, target
+    return target, run.origin if status in _SETTLED else None
 
 
 def disarm(run: Run, *, well: bool = True) -> None:

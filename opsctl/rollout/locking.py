@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from opsctl import errors
-from opsctl.errors import OpsctlError, Refused, UsageError
+from opsctl.errors import LockHeld, OpsctlError, Refused, UsageError
 from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import guard_text, lock_text
@@ -99,15 +99,11 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
     output from stdout.
 
     Raises:
-        LockHeld: somebody else has it.
+        LockHeld: somebody else has it, or a lost rollout waits for its end (`guard_pending`).
         UsageError: there is no such command.
     """
     why = options.why or (f"running {argv[0]}" if argv else "held by hand")
-    session.lock(why, options.lock_wait)
-    terms = session.lock_state()["terms"]
-    if terms is not None:
-        text = f"{guard_text.pending(terms)}; it waits for this lock too"
-        session.emit(Event("lock", "warn", text))
+    _lock_when_settled(session, options, why)
     session.emit(Event("lock", "ok", f"held: {why}" + ("" if argv else "; Ctrl-C frees it")))
     began = time.time()
     status: int | None = None
@@ -135,6 +131,28 @@ def take(session: Session, options: Options, argv: Sequence[str] = (), *, quiet:
             "summary": f"{argv[0]} ended with {status}; {report.summary}",
         }
     return report.model_copy(update=update)
+
+
+def _lock_when_settled(session: Session, options: Options, why: str) -> None:
+    """The guard of a lost rollout waits for this lock: held by hand, it would wait without end."""
+    while True:
+        options = settle(session, options)
+        session.lock(why, options.lock_wait)
+        terms = session.lock_state()["terms"]
+        if terms is None:
+            return
+        session.remote.call("unlock")
+        if not options.lock_wait:
+            raise guard_pending(session, terms)
+
+
+def guard_pending(session: Session, terms: Mapping[str, Any], unit: Unit | None = None) -> LockHeld:
+    """That a rollout which was lost has an end on its way; when, by a look at the `unit`."""
+    return LockHeld(
+        guard_text.pending(terms, unit),
+        remedy=guard_text.ways_out(session.host.name),
+        code="guard_pending",
+    )
 
 
 def _lost(session: Session, status: int | None, held: float) -> Report:

@@ -65,7 +65,7 @@ class Run:
     guard_report: Mapping[str, Any] | None = None  # what it did while this side was away
     touched: bool = False  # from here on the host is not as it was
     swapped: bool = False
-    undoing: str = ""  # why the way back is under way, for the host's log
+    undoing: str = ""  # why the way back is under way, empty while it is not
     watch: Subscription | None = None
     previous_invocation: str = ""
     started: float = 0.0  # monotonic, seconds

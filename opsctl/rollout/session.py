@@ -46,6 +46,7 @@ class Session:
     # Tells our own lock, left by a connection that was lost, from somebody else's.
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     _remote: Remote | None = None
+    _told: object = None  # the guard's report that was told already
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -61,10 +62,11 @@ class Session:
         return self._remote
 
     def _tell_of_the_guard(self) -> None:
-        """What it did while nobody was there; of our own rollout the engine tells."""
+        """What it did while nobody was there, once; of our own rollout the engine tells."""
         with contextlib.suppress(OpsctlError):  # a real fault shows itself at the next call
             report = self.lock_state()["report"]
-            if report is not None and report.get("token") != self.token:
+            told, self._told = self._told, report
+            if report not in (None, told) and report.get("token") != self.token:
                 self.emit(Event("guard", "warn", guard_text.describe(report)))
 
     def reconnect(self) -> None:

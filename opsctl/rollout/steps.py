@@ -13,7 +13,7 @@ from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.journal import diagnose, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor, guard_text, guarding, unitplan
+from opsctl.rollout import doctor, guard_text, guarding, locking, unitplan
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Run, StepFailed
@@ -43,7 +43,8 @@ def preflight(run: Run) -> str:
     """Look at everything that would make this fail, before anything is changed."""
     facts = run.plan.facts if run.plan is not None else run.session.inspect()
     run.facts = facts
-    _require_settled(run, facts)
+    if not facts["lock"]:
+        _require_settled(run, facts)
     patchset = run.plan.patchset if run.plan is not None else None
     findings = doctor.examine(facts, run.session.service, patchset, run.session.host.name)
     # The lock is the next step's, which tells a held one by its own exit status; a swap under
@@ -87,13 +88,8 @@ def _replaces_arguments(plan: Plan) -> bool:
 def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
     """A rollout that was lost has an end on its way, which only a rollback may cut short."""
     terms = facts["guard"]["terms"]
-    if terms is None or facts["lock"] or run.command == "rollback":
-        return
-    raise LockHeld(
-        guard_text.pending(terms, Unit.from_show(facts["unit"])),
-        remedy=guard_text.ways_out(run.session.host.name),
-        code="guard_pending",
-    )
+    if terms is not None and run.command != "rollback":
+        raise locking.guard_pending(run.session, terms, Unit.from_show(facts["unit"]))
 
 
 def lock(run: Run) -> str:
@@ -101,6 +97,7 @@ def lock(run: Run) -> str:
     run.session.lock(why, run.options.lock_wait)
     # Somebody may have been faster between the look and the lock, or while we asked "Apply?".
     facts = run.session.inspect()
+    _require_settled(run, facts)  # its holder may have been lost while we waited for the lock
     generation = facts["generation"]
     if (generation["number"] if generation else None) != run.origin:
         raise Refused(

@@ -34,6 +34,8 @@ MID_LOAD = 2.5  # seconds that a load takes in which a fault is to strike
 # An exit status and where it says that the host is. 11 and 12 leave it open, as does a killed
 # client.
 _SAYS_NEW, _SAYS_OLD = frozenset({0}), frozenset({3, 4, 5, 10, 130})
+# Where the report's generation is the one that is in place.
+_SAYS_WHICH = frozenset({0, 10, 130})
 
 
 @dataclass
@@ -253,6 +255,7 @@ class Result:
     step: str
     end: str = ""  # old or new, as found on the host
     exit: int = 0
+    said: int | None = None  # the generation that the report names
     healthy_s: float | None = None  # from the fault until it served for good
     silent_s: float = 0.0  # in which it served nothing, of the time after the fault
     settled_s: float | None = None  # until nothing of the rollout was under way any more
@@ -266,8 +269,13 @@ class Result:
         return asdict(self)
 
 
-def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any) -> Result:
-    """One deploy of version `new`, halted after `step`, struck, and looked at when it settled."""
+def run_case(
+    light: LightLab, fault: Fault, step: str, new: int, command: str = "deploy", **settings: Any
+) -> Result:
+    """One deploy of version `new`, halted after `step`, struck, and looked at when it settled.
+
+    With the command rollback, one that goes there.
+    """
     result = Result(fault.name, step)
     old = light.await_serving(60)
     proxy = Proxy(light.address, 2222)
@@ -277,7 +285,7 @@ def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any
         if step == "start":
             light.set_load(MID_LOAD)
             stack.callback(light.set_load, 0.5)
-        case = _halted(light, proxy, step, new, settings)
+        case = _halted(light, proxy, step, new, command, settings)
         watch = Watch(light)
         stack.callback(watch.stop)
         try:
@@ -291,11 +299,18 @@ def run_case(light: LightLab, fault: Fault, step: str, new: int, **settings: Any
     return result
 
 
-def _halted(light: LightLab, proxy: Proxy, step: str, new: int, settings: dict[str, Any]) -> Case:
+def _halted(
+    light: LightLab, proxy: Proxy, step: str, new: int, command: str, settings: dict[str, Any]
+) -> Case:
+    def begin(**how: Any) -> Client:
+        if command == "deploy":
+            return light.deploy(new, port=proxy.port, **how, **settings)
+        return light.start(command, "--yes", port=proxy.port, **how, **settings)
+
     if step != "swapping":
-        client = light.deploy(new, port=proxy.port, halt=step, **settings)
+        client = begin(halt=step)
         if not client.halted.wait(180) or client.ended.is_set():
-            raise RuntimeError(f"the deploy never came to {step}: {client.stderr}")
+            raise RuntimeError(f"the rollout never came to {step}: {client.stderr}")
         if step == "start":
             time.sleep(0.7)
         return Case(light, client, proxy, step, new)
@@ -303,12 +318,12 @@ def _halted(light: LightLab, proxy: Proxy, step: str, new: int, settings: dict[s
     trap = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert trap.stdout is not None
     trap.stdout.readline()
-    client = light.deploy(new, port=proxy.port, **settings)
+    client = begin()
     word, _, pid = trap.stdout.readline().partition(" ")
     trap.wait()
     trap.stdout.close()
     if not word:
-        raise RuntimeError(f"the deploy never swapped: {client.stderr}")
+        raise RuntimeError(f"the rollout never swapped: {client.stderr}")
     case = Case(light, client, proxy, step, new, trapped=int(pid))
     if word == "missed":
         case.notes.append("the swap was over before it could be halted")
@@ -322,7 +337,8 @@ def strike_and_settle(case: Case, fault: Fault, result: Result, watch: Watch) ->
     bound = fault.bound + case.light.slower
     result.exit = case.client.finish(bound)
     report = case.client.report
-    result.summary = report["summary"] if report else ""
+    if report:
+        result.summary, result.said = report["summary"], report["generation"]
     if "Traceback" in "\n".join(case.client.stderr):
         result.wrong.append("a traceback: " + "\n".join(case.client.stderr[-12:]))
     if fault.disk is not None:
@@ -374,8 +390,18 @@ def _silence(watch: Watch, since: float) -> float:
     return total
 
 
-def judge(light: LightLab, result: Result, watch: Watch, ends: dict[int, str] | None) -> None:
-    """Everything that is wrong; `ends` are the versions in which it may have ended, if known."""
+def judge(
+    light: LightLab,
+    result: Result,
+    watch: Watch,
+    ends: dict[int, str] | None,
+    *,
+    alone: bool = True,
+) -> None:
+    """Everything that is wrong; `ends` are the versions in which it may have ended, if known.
+
+    What the report says of a generation counts where no other command came after: `alone`.
+    """
     found = light.look()
     # A disk that was full to the end keeps the record back, and the client says so.
     struck_disk = result.fault in BY_NAME and BY_NAME[result.fault].disk is not None
@@ -385,6 +411,10 @@ def judge(light: LightLab, result: Result, watch: Watch, ends: dict[int, str] | 
     result.wrong += wrong + watch.mixtures
     if result.exit in (1, -99):
         result.wrong.append(f"the client ended with {result.exit}: {result.summary}")
+    current, said = (found["current"] or "").strip(), str(result.said)
+    if alone and result.exit in _SAYS_WHICH and said not in ("None", current):
+        text = f"exit {result.exit} says generation {said}, {current or 'none'} is there"
+        result.wrong.append(text)
     if ends is None:
         result.end = f"version {version}"
         return

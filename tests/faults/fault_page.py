@@ -34,6 +34,10 @@ the guard, whichever is first | at once |
 | the host, rebooted | the guard, before the service starts | at its boot |
 | the service, while it loads or proves itself | the client, by the way back | at once |
 
+A rollback that is lost goes on to its target, if that generation ever served, since what it leaves
+is what somebody wanted to be rid of. It falls back to the generation that it left otherwise: where
+the target never served or does not come up, and where the rollback had failed and was being undone.
+
 What needs a person: a disk that stays read-only in the middle of a swap, or stays too full to hold
 the old files. The guard tries again every ten seconds, so that freeing it is all there is to do.
 

@@ -30,7 +30,7 @@ from fault_proxy import Proxy
 from fault_rigs import rigged
 from light_lab import VERSIONS, Client, LightLab, Watch
 
-QUICK = {"patience": 8.0, "grace": 4.0}
+QUICK: dict[str, Any] = {"patience": 8.0, "grace": 4.0}
 # "" is before anything is said.
 _MOMENTS = ("", "preflight", "lock", "stage", "guard", "stop", "swap", "start", "wait", "smoke")
 
@@ -87,7 +87,7 @@ def run_one(light: LightLab, seed: int, number: int) -> dict[str, Any]:
             case = Case(light, client, proxy, "random", chosen["version"], old=old)
             _await_moment(client, chosen["moment"], chosen["after"])
             strike_and_settle(case, fault, result, watch)
-            judge(light, result, watch, None)
+            judge(light, result, watch, None, alone=not case.notes)
             # A second command beside this one is told so only while this one is at work.
             result.wrong += [n for n in case.notes if "other command" not in n]
     except Exception as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
-from fault_cases import BY_NAME, run_case
+from fault_cases import BY_NAME, Case, Fault, connection_reset, run_case
 from fault_random import QUICK, run_one
 from light_lab import LightLab, Mixture, contents, part, whole
 
@@ -41,6 +42,22 @@ def test_ends_whole(
     assert result.wrong == []
     assert ends in (None, result.end)
     assert guard in (None, result.guard_acted)
+
+
+def _reset_and_wait(case: Case) -> None:
+    """So that the guard acts before the client, which is halted still, comes back."""
+    connection_reset(case)
+    time.sleep(6)
+
+
+@lab
+@pytest.mark.parametrize("step", ["stop", "swapping", "swap"])
+def test_a_rollback_that_the_guard_ends_says_where(light: LightLab, step: str) -> None:
+    fault = Fault("connection reset, a slow client", _reset_and_wait)
+    assert [light.deploy(version).finish(60) for version in (1, 2)] == [0, 0]
+    result = run_case(light, fault, step, new=1, command="rollback", **QUICK)
+    assert result.wrong == []
+    assert (result.end, result.exit) == ("new", 0)
 
 
 @lab

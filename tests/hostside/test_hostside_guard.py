@@ -2,122 +2,29 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hostside_tools import Environment, put_tool
+from guard_tools import Host
+from hostside_tools import put_tool
 
 from opsctl.errors import Refused
 from opsctl.hostside import guard, guardian, install, probe
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
+from opsctl.rollout import guard_text
 from opsctl.transport import local
 from opsctl.transport.bundle import guard_program
 
-pytest_plugins = ["hostside_fixtures"]
-
-NEW = b"VALUE = 'fixed'\n"
-
-
-class Answering(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-class Host:
-    """A host whose last deploy put generation 1 over what was found; its unit is a file."""
-
-    def __init__(self, env: Environment, port: int) -> None:
-        self.env = env
-        self.new = env.deploy({"a.py": NEW})
-        self.site = env.site | {"port": port}
-        self.said: list[str] = []
-        put_tool(
-            env.root / "bin",
-            "systemctl",
-            f"""\
-case "$1 $2" in
-  show*) cat {env.root}/unit ;;
-  stop*) printf 'ActiveState=inactive\\nInvocationID=\\n' > {env.root}/unit ;;
-  "--no-block start") printf 'ActiveState=active\\nSubState=running\\nInvocationID=i2\\n' \
-    > {env.root}/unit ;;
-esac
-echo "$@" >> {env.root}/told
-""",
-        )
-        self.unit("inactive")
-
-    def unit(self, state: str, **properties: str) -> None:
-        shown = {"ActiveState": state, "SubState": "running", "InvocationID": "i1", **properties}
-        text = "".join(f"{key}={value}\n" for key, value in shown.items())
-        (self.env.root / "unit").write_text(text)
-
-    def arm(self, **changes: Any) -> None:
-        terms = {
-            "site": self.site,
-            "boot_id": probe.boot_id(),
-            "armed": time.time(),
-            "deadline": time.monotonic() + 60,
-            "to": 0,
-            "target": self.new,
-            "serving": True,
-            "budget": 5.0,
-            "token": "t",
-            "who": "ann@laptop",
-            "command": "deploy",
-        }
-        path = Path(self.env.state.path(guard.TERMS))
-        path.write_text(json.dumps(terms | changes))
-
-    def guard(self) -> int:
-        return Guardian(self.env.state.root, self.said.append).run()
-
-    @property
-    def report(self) -> dict[str, Any]:
-        found = guard.report(self.env.state)
-        assert found is not None
-        return found
-
-    @property
-    def told(self) -> list[str]:
-        lines = (self.env.root / "told").read_text().splitlines()
-        return [line for line in lines if not line.startswith("show")]
-
-    def restored(self) -> bool:
-        current = self.env.state.current()
-        assert current is not None
-        found = (self.env.package_dir / "a.py").read_bytes()
-        assert (current["number"] == 0) == (found != NEW), "state and disk agree"
-        return bool(current["number"] == 0)
-
-
-@pytest.fixture
-def host(env: Environment, tools: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Host:
-    for name in ("_POLL", "_RETRY", "_GRACE"):
-        monkeypatch.setattr(guardian, name, 0.02)
-    return Host(env, port)
+pytest_plugins = ["guard_fixtures", "hostside_fixtures"]
 
 
 def assert_settled(host: Host) -> None:
@@ -193,7 +100,7 @@ def test_a_hung_client_is_ended_at_the_deadline(host: Host) -> None:
 
 def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     began = time.monotonic()
-    host.unit("active", ActiveEnterTimestampMonotonic=str(int(began * 1e6)), NRestarts="0")
+    host.unit("active", InactiveExitTimestampMonotonic=str(int(began * 1e6)), NRestarts="0")
     host.arm(budget=1.5)
     thread = threading.Thread(target=host.guard)
     thread.start()
@@ -207,11 +114,34 @@ def test_a_load_within_its_budget_is_not_cut_short(host: Host) -> None:
     assert host.restored()
 
 
+@pytest.mark.parametrize(
+    ("state", "detail", "loads"),
+    [
+        ("active", "running", True),
+        ("activating", "start", True),  # Type=notify
+        ("activating", "start-pre", True),
+        ("activating", "start-post", True),
+        ("activating", "auto-restart", False),
+        ("active", "exited", False),
+        ("deactivating", "stop-sigterm", False),
+        ("inactive", "dead", False),
+    ],
+)
+def test_a_load_by_the_unit_s_state(host: Host, state: str, detail: str, loads: bool) -> None:
+    now = str(int(time.monotonic() * 1e6))
+    host.unit(state, SubState=detail, InactiveExitTimestampMonotonic=now, NRestarts="0")
+    host.arm(budget=60.0)
+    terms = guard.terms(host.env.state)
+    assert terms is not None
+    watching = Guardian(host.env.state.root, host.said.append)
+    assert watching._may_load(terms) is loads
+
+
 def test_a_load_is_watched_without_starting_python_each_time(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Located once for each holding-off; a location that failed is tried again."""
-    host.unit("active", ActiveEnterTimestampMonotonic=str(int(time.monotonic() * 1e6)))
+    host.unit("active", InactiveExitTimestampMonotonic=str(int(time.monotonic() * 1e6)))
     host.arm(budget=60.0)
     terms = guard.terms(host.env.state)
     assert terms is not None
@@ -235,7 +165,7 @@ def test_a_load_is_watched_without_starting_python_each_time(
 def test_a_load_that_died_is_not_waited_for(host: Host) -> None:
     began = time.monotonic()
     now = str(int(began * 1e6))
-    host.unit("active", ActiveEnterTimestampMonotonic=now, NRestarts="1")
+    host.unit("active", InactiveExitTimestampMonotonic=now, NRestarts="1")
     host.arm(budget=60.0)
     host.guard()
     assert host.restored()
@@ -253,16 +183,89 @@ def test_what_was_confirmed_stays(host: Host) -> None:
     assert guard.report(host.env.state) is None
 
 
-def test_after_a_reboot_the_files_are_back_before_the_service_starts(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# -- after a reboot: READY lets the service start --------------------------------------------
+
+
+@pytest.fixture
+def told_ready(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """At each word to systemd: whether the files are those of the generation to restore."""
     seen: list[bool] = []
     monkeypatch.setattr(guardian, "_notify", lambda text: seen.append(host.restored()))
+    return seen
+
+
+def cut_off(host: Host) -> None:
+    marker = {"from": 0, "to": host.new, "mixed": [host.new]}
+    Path(host.env.state.path("swap")).write_text(json.dumps(marker))
+
+
+def test_after_a_reboot_the_files_are_back_before_the_service_starts(
+    host: Host, told_ready: list[bool]
+) -> None:
     host.arm(boot_id="another", deadline=0.0)
     assert host.guard() == 0
-    assert seen[0] is True, "ready, which lets the service start, only when the files are whole"
+    assert told_ready == [True]
     assert host.report["why"] == "the host rebooted"
     assert host.report["healthy"] is True
+
+
+def test_after_a_reboot_a_mixture_waits_for_whoever_has_the_lock(
+    host: Host, told_ready: list[bool]
+) -> None:
+    cut_off(host)
+    host.arm(boot_id="another", deadline=0.0)
+    lock = Lock()
+    lock.take(host.env.state, {"who": "bob", "why": "at the boot", "token": "b"})
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    time.sleep(0.5)
+    assert thread.is_alive()
+    assert told_ready == []
+    lock.release()
+    thread.join(20)
+    assert told_ready == [True]
+    assert_settled(host)
+
+
+def test_after_a_reboot_a_hung_holder_is_ended(host: Host, told_ready: list[bool]) -> None:
+    cut_off(host)
+    host.arm(boot_id="another", deadline=0.0, within=0.5)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="bob", why="", token="b")
+        assert host.guard() == 0
+    assert told_ready == [True]
+
+
+def test_after_a_reboot_whole_files_wait_for_nobody(host: Host, told_ready: list[bool]) -> None:
+    host.arm(boot_id="another", deadline=0.0)
+    with local() as remote:
+        remote.call("lock", site=host.site, who="bob", why="", token="b")
+        thread = threading.Thread(target=host.guard)
+        thread.start()
+        time.sleep(0.5)
+        assert told_ready == [False]
+    thread.join(20)
+    assert host.restored()
+    assert told_ready == [False], "said once"
+
+
+def test_after_a_reboot_files_that_cannot_be_put_back_do_not_hold_up_what_is_whole(
+    host: Host, told_ready: list[bool]
+) -> None:
+    digest = host.env.state.generation(0)["files"]["a.py"]["sha256"]
+    path = Path(host.env.state.path("objects", digest))
+    content = path.read_bytes()
+    path.unlink()
+    host.arm(boot_id="another", deadline=0.0)
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not told_ready and time.monotonic() < deadline:
+        time.sleep(0.02)
+    path.write_bytes(content)
+    thread.join(20)
+    assert told_ready == [False]
+    assert host.restored()
 
 
 def test_a_service_that_was_down_stays_down(host: Host) -> None:
@@ -303,12 +306,67 @@ def test_what_stands_in_the_way_is_tried_again(host: Host) -> None:
     assert host.report["error"] == ""
 
 
+@pytest.mark.parametrize("damaged", ["generations/0.json", "generations/{new}.json", "current"])
+def test_with_damaged_records_what_is_whole_serves(host: Host, damaged: str) -> None:
+    """It was stopped, and nobody can say how to go back: down is the one end that helps nobody."""
+    path = Path(host.env.state.path(damaged.format(new=host.new)))
+    path.write_text("{")
+    files = host.env.tree()
+    host.arm()
+    assert host.guard() == 0
+    assert host.env.tree() == files
+    assert_settled(host)
+    report = host.report
+    assert (report["to"], report["healthy"]) == (None, True)
+    assert "is damaged" in report["left"]
+    assert "left the files as they were, for" in guard_text.describe(report)
+
+
+def test_with_damaged_records_a_mixture_does_not_serve(host: Host) -> None:
+    cut_off(host)
+    path = Path(host.env.state.path("current"))
+    content = path.read_text()
+    path.write_text("{")
+    host.arm()
+    thread = threading.Thread(target=host.guard)
+    thread.start()
+    time.sleep(1.0)
+    assert not any("start" in line for line in host.told)
+    path.write_text(content)
+    thread.join(20)
+    assert host.restored()
+
+
 def test_a_service_that_does_not_come_up_is_reported(host: Host) -> None:
     script = (host.env.root / "bin" / "systemctl").read_text()
     put_tool(host.env.root / "bin", "systemctl", script.replace("State=active", "State=failed"))
     host.arm(budget=1.0)
     host.guard()
     assert host.report["healthy"] is False
+
+
+def test_one_that_does_not_come_up_gives_way_to_the_fallback(host: Host) -> None:
+    """A lost rollback to a generation that does not load any more: better back than down."""
+    put_tool(
+        host.env.root / "bin",
+        "systemctl",
+        f"""\
+state() {{ printf 'ActiveState=%s\\nSubState=running\\nInvocationID=%s\\n' $1 $2; }}
+case "$1 $2" in
+  show*) cat {host.env.root}/unit ;;
+  stop*) state inactive i1 > {host.env.root}/unit ;;
+  "--no-block start") if grep -q fixed {host.env.package_dir}/a.py
+    then state active i2; else state failed i3; fi > {host.env.root}/unit ;;
+esac
+echo "$@" >> {host.env.root}/told
+""",
+    )
+    host.arm(to=0, fallback=host.new, target=None, command="rollback")
+    assert host.guard() == 0
+    assert not host.restored()
+    assert_settled(host)
+    report = host.report
+    assert (report["to"], report["gave_up"], report["healthy"]) == (host.new, 0, True)
 
 
 # -- arming ----------------------------------------------------------------------------------
@@ -335,6 +393,29 @@ def test_arming_installs_what_it_needs_once(host: Host, monkeypatch: pytest.Monk
     assert terms["deadline"] == pytest.approx(time.monotonic() + 60, abs=10)
     for private in (guard.TERMS, guard.PROGRAM):
         assert Path(host.env.state.path(private)).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("loaded", "enabled", "expected"),
+    [
+        ("LoadState=loaded\nNeedDaemonReload=no\n", "disabled", ["-q enable -- {}"]),
+        ("LoadState=loaded\nNeedDaemonReload=yes\n", "enabled", ["daemon-reload"]),
+    ],
+)
+def test_arming_mends_what_a_cut_off_one_left(
+    host: Host, monkeypatch: pytest.MonkeyPatch, loaded: str, enabled: str, expected: list[str]
+) -> None:
+    """The unit was written, and its host program ended or systemctl failed right after it."""
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    name = "opsctl-guard-serve.service"
+    text = guard.unit_text("serve.service", host.env.state.root, sys.executable)
+    (folder / name).write_text(text)
+    (host.env.root / "loaded").write_text(loaded)
+    (host.env.root / "enabled").write_text(enabled)
+    guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert host.told == [*(line.format(name) for line in expected), f"restart -- {name}"]
 
 
 ODD = '/var/lib/o p$HOME ${x} 100%/a "q" \\\\ ä\'/serve'
@@ -372,6 +453,34 @@ def test_a_guard_that_does_not_start_is_no_guard(
         guard.arm(host.env.state, host.site, GIVEN, guard_program())
     assert caught.value.code == "guard_failed"
     assert guard.terms(host.env.state) is None
+
+
+def test_a_renewal_that_fails_leaves_what_was_armed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    host.arm(token="ann's")
+    put_tool(host.env.root / "bin", "systemctl", 'case "$1" in restart) echo no >&2; exit 1;; esac')
+    with pytest.raises(HostFault):
+        guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert (guard.terms(host.env.state) or {})["token"] == "ann's"
+
+
+def test_the_terms_of_another_boot_are_renewed_before_the_guard_reads_them(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the old ones it would wait for the lock of the very program that starts it."""
+    folder = host.env.root / "units"
+    folder.mkdir()
+    monkeypatch.setattr(guard, "UNITS", str(folder))
+    host.arm(boot_id="another")
+    script = (host.env.root / "bin" / "systemctl").read_text().removeprefix("#!/bin/sh\n")
+    copy = f"cp {host.env.state.root}/guard.json {host.env.root}/seen"
+    put_tool(host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}')
+    guard.arm(host.env.state, host.site, GIVEN, guard_program())
+    assert json.loads((host.env.root / "seen").read_text())["boot_id"] == probe.boot_id()
 
 
 def test_it_needs_the_lock(host: Host) -> None:

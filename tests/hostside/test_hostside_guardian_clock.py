@@ -48,7 +48,7 @@ def test_a_load_is_neither_cut_short_nor_waited_for_longer(
             "ActiveState": "active",
             "SubState": "running",
             "NRestarts": "0",
-            "ActiveEnterTimestampMonotonic": at,
+            "InactiveExitTimestampMonotonic": at,
         }
 
     monkeypatch.setattr(units, "show", show)

@@ -171,3 +171,23 @@ def test_waiting_for_a_rollout_and_for_the_guard(
     assert 20 < left.lock_wait < 30
     arm(env)
     assert locking.settle(waiting, Options(lock_wait=30), guard=False).lock_wait > 29
+
+
+def test_a_lost_rollout_is_ended_before_the_lock_is_for_the_taking(
+    env: Environment, sessions: Callable[[], Session]
+) -> None:
+    """Its guard waits for the lock, and would wait for as long as somebody holds it by hand."""
+    arm(env)
+    taking = sessions()
+    with pytest.raises(LockHeld) as caught:
+        locking.take(taking, Options(), ["true"], quiet=True)
+    assert caught.value.code == "guard_pending"
+    assert taking.lock_state()["holder"] is None
+    # Its holder is lost while somebody waits for it: then the guard has the next word.
+    holder = sessions()
+    holder.lock("a deploy")
+    threading.Timer(0.5, holder.close).start()
+    threading.Timer(2.5, Path(env.state.path(guard.TERMS)).unlink).start()
+    began = time.monotonic()
+    assert locking.take(taking, Options(lock_wait=30), ["true"], quiet=True).exit_code == 0
+    assert time.monotonic() - began >= 2.5

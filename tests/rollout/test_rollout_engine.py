@@ -124,10 +124,25 @@ class Script:
         self.faults.setdefault(name, []).extend([*[None] * (at - 1), fault])
 
     def execute(self, on_failure: str = "restore") -> Report:
+        names = [name for name in NAMES if name != "stage" or self.run.command == "deploy"]
         playbook = Playbook.model_validate(
-            {"version": 1, "name": "x", "summary": "", "steps": NAMES, "on_failure": on_failure}
+            {"version": 1, "name": "x", "summary": "", "steps": names, "on_failure": on_failure}
         )
         return engine.execute(self.run, playbook)
+
+    def roll_back(self, target: int = 2) -> None:
+        """What is executed is a rollback from 3 to `target`."""
+        self.run.command, self.run.target, self.run.target_status = "rollback", target, "confirmed"
+
+    def lose_to_the_guard(self, name: str, **report: Any) -> None:
+        """The connection is lost in step `name`; the guard has acted when it is there again."""
+
+        def lose() -> None:
+            self.session.lost = True
+            self.session.guard_report = GUARD_DONE | report
+            raise Unreachable("the connection to the host was lost")
+
+        self.faults.setdefault(name, []).append(lose)
 
     def concluded(self) -> list[tuple[int, str]]:
         return [
@@ -135,6 +150,19 @@ class Script:
             for op, params in self.session.calls
             if op == "conclude"
         ]
+
+
+GUARD_DONE: dict[str, Any] = {
+    "token": "t",
+    "at": 0.0,
+    "why": "its client was lost",
+    "who": "ann",
+    "command": "deploy",
+    "to": 3,
+    "serving": True,
+    "healthy": True,
+    "seconds": 12.0,
+}
 
 
 @pytest.fixture
@@ -314,24 +342,102 @@ def test_a_host_that_stays_away_cannot_be_restored(script: Script) -> None:
 
 def test_what_the_guard_did_meanwhile_is_the_end(script: Script) -> None:
     """The connection was lost with the service stopped; the guard did not wait for this side."""
-
-    def lose() -> None:
-        script.session.lost = True
-        script.run.guarded = True
-        raise Unreachable("the connection to the host was lost")
-
-    script.faults["swap"] = [lose]
-    script.session.guard_report = {
-        "token": "t",
-        "at": 0.0,
-        "why": "its client was lost",
-        "who": "ann",
-        "command": "deploy",
-        "to": 3,
-        "serving": True,
-        "healthy": True,
-        "seconds": 12.0,
-    }
+    script.lose_to_the_guard("swap")
     report = script.execute()
     assert (report.exit_code, report.generation) == (10, 3)
     assert script.done == FORWARD[: FORWARD.index("swap 4") + 1], "nothing is done twice"
+
+
+@pytest.mark.parametrize("name", ["stop", "wait"])
+@pytest.mark.parametrize(("healthy", "exit_code"), [(True, 10), (False, 11)])
+def test_a_way_back_that_the_guard_finished_is_done(
+    script: Script, monkeypatch: pytest.MonkeyPatch, name: str, healthy: bool, exit_code: int
+) -> None:
+    """The connection was lost on it, in any step; that of the wait is met in the wait itself."""
+
+    def guard(run: Run) -> str:
+        run.guarded = True
+        return ""
+
+    monkeypatch.setitem(steps.STEPS, "guard", guard)
+
+    def lose() -> None:
+        script.session.guard_report = GUARD_DONE | {"healthy": healthy}
+        if name == "wait":
+            steps._go_on(script.run, Unreachable("the connection to the host was lost"))
+        script.session.lost = True
+        raise Unreachable("the connection to the host was lost")
+
+    script.fail("smoke", BOOM)
+    script.faults[name] = [None, lose]
+    report = script.execute()
+    assert (report.exit_code, report.generation, report.reasons[0].code) == (exit_code, 3, "boom")
+
+
+# -- a rollback that is lost: the guard takes it on to its target -----------------------------
+
+
+@pytest.mark.parametrize(("verdict", "exit_code"), [("pass", 0), ("inconclusive", 12)])
+def test_a_rollback_that_the_guard_took_to_its_target_is_proven(
+    script: Script, verdict: str, exit_code: int
+) -> None:
+    script.roll_back()
+    script.lose_to_the_guard("stop", to=2)
+    script.verdicts = [verdict]
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (exit_code, 2)
+    assert report.summary.startswith("rolled back to generation 2")
+    assert script.done[-3:] == ["guard", "smoke", "confirm"]
+    assert "restore" not in {event.step for event in script.session.events}
+
+
+def test_a_rollback_that_the_guard_took_to_its_target_and_proves_bad_is_undone(
+    script: Script,
+) -> None:
+    script.roll_back()
+    script.lose_to_the_guard("stop", to=2)
+    script.fail("smoke", BOOM)
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (10, 3)
+
+
+def test_the_guard_of_a_rollback_that_is_undone_knows_it(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    renew = steps.STEPS["guard"]
+
+    def guard(run: Run) -> str:
+        run.guarded = True
+        seen.append(bool(run.undoing))
+        return renew(run)
+
+    monkeypatch.setitem(steps.STEPS, "guard", guard)
+    monkeypatch.setattr(steps, "guard", guard)
+    script.roll_back()
+    script.fail("wait", BOOM)
+    assert script.execute().exit_code == 10
+    assert seen == [False, True]
+
+
+def test_a_rollback_whose_unit_was_down_goes_on_after_the_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script(monkeypatch, serving=False)
+    script.roll_back()
+    script.lose_to_the_guard("swap", to=2, serving=False, healthy=None)
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (0, 2)
+    assert script.done[-7:] == ["guard", "stop", "swap 2", "start", "wait", "smoke", "confirm"]
+
+
+@pytest.mark.parametrize(
+    ("to", "healthy", "exit_code"), [(3, True, 10), (3, False, 11), (2, False, 11)]
+)
+def test_a_rollback_says_where_the_guard_ended_it(
+    script: Script, to: int, healthy: bool, exit_code: int
+) -> None:
+    script.roll_back()
+    script.lose_to_the_guard("stop", to=to, healthy=healthy)
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (exit_code, to)

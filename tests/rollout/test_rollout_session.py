@@ -139,7 +139,7 @@ REPORT = {
 }
 
 
-def test_what_the_guard_did_is_told_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_guard_did_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeRemote, "guard", {"terms": None, "report": REPORT})
     events: list[Event] = []
     found = session(Connector())
@@ -150,8 +150,13 @@ def test_what_the_guard_did_is_told_once_a_connection(monkeypatch: pytest.Monkey
     assert "made sure of generation 3, as the deploy by ann@laptop was lost" in events[0].message
     found.close()
     found.call("generations")
+    assert len(events) == 1, "not again on a new connection"
+    found.close()
+    monkeypatch.setattr(FakeRemote, "guard", {"terms": None, "report": REPORT | {"at": 9.0}})
+    found.call("generations")
     assert len(events) == 2
     found.close()
+    monkeypatch.setattr(FakeRemote, "guard", {"terms": None, "report": REPORT | {"at": 19.0}})
     found.token = "theirs"  # our own rollout's: the engine tells of it
     found.call("generations")
     assert len(events) == 2

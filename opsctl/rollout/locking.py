@@ -227,7 +227,7 @@ def settle(session: Session, options: Options, *, guard: bool = True) -> Options
         LockHeld: somebody is at work still.
     """
     deadline = time.monotonic() + options.lock_wait
-    told = ""
+    told: Mapping[str, Any] = {}
     while options.lock_wait:
         now = session.lock_state()
         if now["holder"] is None and not (guard and now["terms"]):
@@ -237,11 +237,11 @@ def settle(session: Session, options: Options, *, guard: bool = True) -> Options
             if now["holder"] is not None:
                 raise lock_text.held(now, session.host.name, waited=options.lock_wait)
             return replace(options, lock_wait=0.0)
-        text = (
-            lock_text.describe(now["holder"]) if now["holder"] else guard_text.pending(now["terms"])
-        )
-        if text != told:
-            told = text
+        # Its age is another at each look.
+        cause = {**(now["holder"] or now["terms"]), "held_s": None}
+        if cause != told:
+            told, held = cause, now["holder"] is not None
+            text = lock_text.describe(now["holder"]) if held else guard_text.pending(now["terms"])
             session.emit(Event("lock", "info", f"waiting: {text}"))
         time.sleep(min(1.0, left))
     return replace(options, lock_wait=max(0.0, deadline - time.monotonic()))

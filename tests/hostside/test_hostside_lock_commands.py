@@ -159,9 +159,12 @@ def test_waiting_for_a_rollout_and_for_the_guard(
     assert locking.settle(waiting, Options()).lock_wait == 0
     holder.lock("a deploy")
     began = time.monotonic()
-    with pytest.raises(LockHeld, match="a deploy; waited 0s for it and gave up"):
-        locking.settle(waiting, Options(lock_wait=0.5))
-    assert time.monotonic() - began >= 0.5
+    told: list[Event] = []
+    waiting.emit = told.append
+    with pytest.raises(LockHeld, match="a deploy; waited 2s for it and gave up"):
+        locking.settle(waiting, Options(lock_wait=2.2))
+    assert time.monotonic() - began >= 2.2
+    assert len(told) == 1, "once a holder, not once a look"
     arm(env)
     threading.Timer(0.5, lambda: holder.remote.call("unlock")).start()
     threading.Timer(1.5, Path(env.state.path(guard.TERMS)).unlink).start()

@@ -20,6 +20,7 @@ from opsctl.journal.decode import DecodeRun
 from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.findings import Findings, finding
+from opsctl.journal.outputs import is_probe
 from opsctl.journal.redact import redact, without_user_text
 from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
@@ -153,7 +154,9 @@ class Diagnoser:
         seen = self._seen
         if not read.tagged and seen.outputs.feed(read.number, read.text):
             seen.numbers.text(read.number, read.text)
-            seen.show(read.number, redact(read.line)[:_LONGEST])
+            # A probe's text is its own; an answer that was pasted may repeat a user's.
+            shown = read.line if is_probe(read.text) else redact(read.line)
+            seen.show(read.number, shown[:_LONGEST])
             return True
         if says_nothing(read.text):
             parsed = parse(read.line)

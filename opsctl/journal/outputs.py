@@ -57,7 +57,7 @@ class Outputs:
     def feed(self, number: int, text: str) -> bool:
         """Take in a line without its prefix. True if it is a probe's, or tells of a broken
         answer."""
-        if not (_PROBE.match(text) or _ANSWER.match(text)):
+        if not is_probe(text):
             return self._pasted(number, text)
         broken = _broken(text)
         arms = [(m[1].strip(), m[2] if m[2] is not None else m[3]) for m in _ARM.finditer(text)]
@@ -105,6 +105,11 @@ class Outputs:
         """Lines of broken answers, those of arms without a good one beside them included."""
         arms = [number for number, _, broken in self._arms if broken]
         return sorted({*self.degenerate, *arms})[:_SHOWN]
+
+
+def is_probe(text: str) -> bool:
+    """Whether a line, without its prefix, begins as those of probes do."""
+    return bool(_PROBE.match(text) or _ANSWER.match(text))
 
 
 def _broken(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final, cast
 
@@ -21,6 +22,8 @@ _NOTEWORTHY: Final = (
 _FAINT: Final = ("request_payload", "benign_warning", "listening_not_ready")
 # Said beside an incident; the other quiet kinds would be noise there.
 _BESIDE: Final = frozenset({*_NOTEWORTHY, "ready", "listening_not_ready"})
+_OF_A_CHILD: Final = re.compile(r"(?i)sigquit|\bsubprocess\b|\bchild\b|\bscheduler\b")
+_SHARED_MEMORY: Final = re.compile(r"\bmultiprocessing/(?:shared_memory|reductions)\.py$")
 _MOST_DECISIVE: Final = 9
 
 
@@ -39,11 +42,13 @@ class _Judgement:
     def judge(self) -> None:
         """Drop what was survived, and add what only the whole shows."""
         self._relent()
+        self._shared_memory()
         self.found.remove(self._survived)
         self._python_errors()
         self._bare_exceptions()
         self._outputs()
         self._silence()
+        self._left_over()
         self._state()
         if self.seen.killed_at >= 0:
             self._add("exit_code_lies", -1, tier="quiet")
@@ -64,8 +69,10 @@ class _Judgement:
             return self._no_incident()
         first = min(incidents, key=lambda found: found.rank)
         if first.tier == "notice":  # somebody died, nobody said why
+            # Its parent at least saw a child go; of the main process only the manager tells.
+            own = "child_died" if _OF_A_CHILD.search(first.text) else "unknown"
             first = replace(
-                finding(self.base.kinds["unknown"], first.line, first.text, tier="notice"),
+                finding(self.base.kinds[own], first.line, first.text, tier="notice"),
                 phase=first.phase or self.seen.phase() or "serve",
                 confidence="low",
             )
@@ -106,6 +113,8 @@ class _Judgement:
         kinds = {found.kind for found in quiet}
         notable = {found.kind for found in quiet if found.order < 0}
         state = self._state_kind()
+        if self.seen.benign >= max(self.seen.telling, 1):
+            notable.add("benign_warning")  # mostly that, and they sound like trouble
         order = [*_NOTEWORTHY, *sorted(notable), *([state] if state else []), *_FAINT]
         kind = next((name for name in order if name in kinds or name == state), "")
         if not kind and self.seen.warned:
@@ -119,10 +128,12 @@ class _Judgement:
         )
         silent = kind in {"benign_warning", "request_payload", state}
         decisive = {} if silent else self._decisive(first)
+        beside = {"journal_gap"} if self.seen.begins_midway else set()
+        also = [k for k in kinds_of(quiet) if k not in {kind, *beside} and k in _BESIDE]
         return Diagnosis(
             incident=False,
             kind=kind,
-            also=tuple(k for k in kinds_of(quiet) if k != kind and k in _BESIDE),
+            also=(*also, *(["journal_gap"] if self.seen.begins_midway else [])),
             severity=first.severity,
             phase=first.phase or self.base.kinds[kind].phase,
             action=first.action,
@@ -144,15 +155,23 @@ class _Judgement:
         return {line: lines[line] for line in sorted(lines)[:_MOST_DECISIVE] if line >= 0}
 
     def _relent(self) -> None:
-        """A failed health check says nothing where a batch follows."""
+        """A failed health check says nothing where a batch follows, or a start's progress."""
         seen = self.seen
         signs = [sign for sign in self.base.signs if sign.unless_alive]
         relenting = {sign.kind for sign in signs}
+        self.found.remove(lambda f: f.kind in relenting and seen.before_start(f.line))
         dropped = self.found.remove(
             lambda f: f.kind in relenting and seen.died_at < f.line < seen.batch_at
         )
         for each in dropped:
             self._add("false_unhealthy", each.line, each.text, tier="quiet")
+
+    def _shared_memory(self) -> None:
+        """No space, said of shared memory by the frame that asked for it."""
+        for full in self.found.of("disk_full"):
+            traces = (t for t in self.seen.tracebacks.found if t.covers(full.line))
+            if any(_SHARED_MEMORY.search(file) for t in traces for file, _ in t.frames):
+                self._add("shm_exhausted", full.line, full.text, tier="cause", first=True)
 
     def _survived(self, found: Finding) -> bool:
         """Raised in a traceback that did not end its process, and batches followed."""
@@ -206,6 +225,9 @@ class _Judgement:
         for line in divergent:
             self._add("graph_divergence", line, tier="output")
         for line in outputs.unlike:
+            if line in outputs.degenerate:  # not rounding
+                self._add("graph_divergence", line, tier="output")
+                continue
             self._add("graph_divergence", line, tier="output", severity="warn",
                       action="investigate")  # fmt: skip
         degenerate = [line for line in outputs.alone() if line not in divergent]
@@ -238,6 +260,17 @@ class _Judgement:
                     first=bool(contradicts),
                 )
             self.remedies[silent.kind] = silent.remedy
+
+    def _left_over(self) -> None:
+        """Want of memory or of a port, before any work, where an earlier start's process lives."""
+        earlier = self.found.of("orphan_processes")
+        wanting = self.found.of("cuda_oom", "kv_pool_exhausted", "port_in_use")
+        if not earlier or not wanting or earlier[0].line < self.seen.batch_at < wanting[0].line:
+            return
+        first, at = earlier[0], min(earlier[0].line, wanting[0].line)
+        if first.tier != "cause":
+            self._add("orphan_processes", first.line, first.text, tier="cause")
+            self.found.remove(lambda f: f in wanting and f.line == at)
 
     def _state(self) -> None:
         seen = self.seen

@@ -29,6 +29,7 @@ _FRAME_PHASES: Final = (
     (re.compile(r"^(?:init_torch_distributed|prepare_server_args|from_cli_args)$"), "start"),
     (re.compile(r"^(?:event_loop\w*|run_batch|process_batch_result|handle_loop)$"), "serve"),
 )
+_ARGUMENTS_FILE: Final = re.compile(r"(?:server_args|arg_parser|argparse)\.py$")
 _GRAPH_FILE: Final = re.compile(r"graph_runner\.py$")
 # Faults of code, where others are of what it was given.
 _CODE_FAULTS: Final = frozenset(
@@ -67,7 +68,10 @@ def phase_of_frames(trace: Traceback) -> str:
                 return phase
         if function == "__init__" and _GRAPH_FILE.search(file):
             return "capture"
-    return ""
+        if _ARGUMENTS_FILE.search(file):
+            return "start"
+    imports = bool(trace.frames) and trace.frames[-1][1] == "<module>"
+    return "start" if imports else ""
 
 
 def refined(found: Finding, around: Surroundings) -> Finding:

@@ -2,7 +2,8 @@
 
 A kind is chosen by tier (causes before wrappers before consequences; a death notice never),
 then by line (the first rank to speak before its echoes), then by the rules' order. An
-exception that no rule knows is `python_error`; a death without words is `unknown`. Without an
+exception that no rule knows is `python_error`; a death without words is `child_died`, or
+`unknown` where only the service manager tells of it. Without an
 incident the kind says what the lines are: ready, decode_stats, load_progress, …
 """
 
@@ -19,6 +20,7 @@ from opsctl.journal.decode import DecodeRun
 from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.findings import Findings, finding
+from opsctl.journal.outputs import is_probe
 from opsctl.journal.redact import redact, without_user_text
 from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
@@ -71,6 +73,8 @@ class Gap(Protocol):
     def line(self) -> int: ...
     @property
     def text(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
 
 
 class Diagnoser:
@@ -115,6 +119,9 @@ class Diagnoser:
 
     def note(self, gap: Gap) -> None:
         """Something is missing from the input, as its reader found out."""
+        if gap.kind == "midway":  # so does every excerpt
+            self._seen.begins_midway = True
+            return
         kind = self._base.kinds["journal_gap"]
         self._findings.add(finding(kind, gap.line, gap.text, tier="quiet"))
 
@@ -147,7 +154,9 @@ class Diagnoser:
         seen = self._seen
         if not read.tagged and seen.outputs.feed(read.number, read.text):
             seen.numbers.text(read.number, read.text)
-            seen.show(read.number, read.line)
+            # A probe's text is its own; an answer that was pasted may repeat a user's.
+            shown = read.line if is_probe(read.text) else redact(read.line)
+            seen.show(read.number, shown[:_LONGEST])
             return True
         if says_nothing(read.text):
             parsed = parse(read.line)
@@ -260,6 +269,10 @@ class Diagnoser:
             return
         if trace is not None and kind.incident and sign.tier != "notice":
             trace.explained = True
+        if trace is not None and sign.kind == "client_error" and not trace.fatal:
+            trace.handled = True  # it says itself that the request was at fault
+        if sign.kind == "benign_warning":
+            seen.benign += 1
         shown = redact(text)[:_LONGEST]
         self._findings.add(finding(kind, number, shown, sign=sign, phase=seen.phase()))
         if sign.kind == "child_died":

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from opsctl.journal import answers
 from opsctl.repetition import tail_loop, words
 
 NEEDLES: Final = (
     "smoke", "probe", "canary", "stream:", "arm ", "greedy", "eager", "reference", "content=",
-    "spec", "differ", "diverge",
+    "spec", "differ", "diverge", *answers.NEEDLES,
 )  # fmt: skip
 _PROBE: Final = re.compile(
     r"(?i)(?:smoke|probe|canary|stream|arm|greedy|eager|spec(?:ulation)?|no-?spec|reference)\b"
@@ -54,9 +55,10 @@ class Outputs:
     _scores: list[tuple[int, float]] = field(default_factory=list)
 
     def feed(self, number: int, text: str) -> bool:
-        """Take in a line without its prefix. True if it is a probe's."""
-        if not (_PROBE.match(text) or _ANSWER.match(text)):
-            return False
+        """Take in a line without its prefix. True if it is a probe's, or tells of a broken
+        answer."""
+        if not is_probe(text):
+            return self._pasted(number, text)
         broken = _broken(text)
         arms = [(m[1].strip(), m[2] if m[2] is not None else m[3]) for m in _ARM.finditer(text)]
         for _, answer in arms:
@@ -71,6 +73,21 @@ class Outputs:
             self.unlike.append(number)
         for kept in (self.degenerate, self.divergent, self.loops, self.unlike, self._arms):
             del kept[4 * _SHOWN :]
+        return True
+
+    def _pasted(self, number: int, text: str) -> bool:
+        """Take in a line that may be an answer, or what somebody says of answers."""
+        lowered = text.lower()
+        if not any(needle in lowered for needle in NEEDLES):
+            return False
+        if answers.broken_answer(text) or answers.called_broken(text):
+            kept = self.degenerate
+        elif _UNLIKE.search(text) and _COMPARED.search(text) and not _SAME.search(text):
+            kept = self.unlike
+        else:
+            return False
+        kept.append(number)
+        del kept[4 * _SHOWN :]
         return True
 
     def compared(self) -> Iterator[int]:
@@ -88,6 +105,11 @@ class Outputs:
         """Lines of broken answers, those of arms without a good one beside them included."""
         arms = [number for number, _, broken in self._arms if broken]
         return sorted({*self.degenerate, *arms})[:_SHOWN]
+
+
+def is_probe(text: str) -> bool:
+    """Whether a line, without its prefix, begins as those of probes do."""
+    return bool(_PROBE.match(text) or _ANSWER.match(text))
 
 
 def _broken(text: str) -> bool:

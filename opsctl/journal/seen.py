@@ -56,6 +56,10 @@ class Seen:
     decoded_since_ready: bool = False
     starting: bool = False  # a line belongs to a start, and tells no progress
     warned: bool = False  # a line calls itself a warning
+    served_at: int = -1  # the first sign that it serves, in the whole input
+    begins_midway: bool = False  # the first lines of the start are not in the input
+    benign: int = 0  # warnings that say nothing
+    telling: int = 0  # lines of the start's progress, and decode lines
 
     def phase(self) -> str:
         """Where the start stands, empty if no line has said so yet."""
@@ -70,6 +74,10 @@ class Seen:
         """Whether a start is under way, so that a health check has to fail."""
         return self.progress_at >= 0 > self.ready_at
 
+    def before_start(self, line: int) -> bool:
+        """Whether a start's progress follows `line`, and nothing was served before that."""
+        return line < self.progress_at and not 0 <= self.served_at < line
+
     def alive_after(self, line: int) -> bool:
         """Whether the server worked on after `line`, and no process died since."""
         alive = max(self.batch_at, self.answered_at, self.ready_at)
@@ -80,6 +88,7 @@ class Seen:
             self.decoded(number, at, batch, text)
         elif isinstance(batch, ln.PrefillBatch):
             self.batch_at = number
+            self._serves(number)
             running = (batch.running or 0) + (batch.new_seqs or 0)
             self.silence.batch(number, at, running, batch.new_tokens)
 
@@ -88,6 +97,8 @@ class Seen:
     ) -> None:
         """A decode line, and the accept lengths of it and those that it stands for, if several."""
         self.batch_at = self.decoded_at = number
+        self._serves(number)
+        self.telling += len(alike) or 1
         self.decoded_since_ready = self.ready_at >= 0
         self.numbers.decode(number, batch, text, alike)
         self.silence.batch(number, at, batch.running)
@@ -104,6 +115,10 @@ class Seen:
             self.ready_at = self.model_info_at = self.uvicorn_at = -1
             self.silence.starts_again()
 
+    def _serves(self, number: int) -> None:
+        if self.served_at < 0:
+            self.served_at = number
+
     def log_line(self, number: int, at: float, parsed: ln.LogLine) -> None:
         if isinstance(parsed, ln.DdtreeMetrics | ln.VerifyCompleted):
             return
@@ -112,11 +127,13 @@ class Seen:
             return
         self.progress.feed(parsed, at)
         self.progress_at = number
+        self.telling += 1
         self.silence.progress(number, at, parsed)
         if isinstance(parsed, ln.UvicornRunning):
             self.uvicorn_at = number
         if isinstance(parsed, ln.ServerReady):
             self.ready_at = number
+            self._serves(number)
             self.decoded_since_ready = False
 
     def exception(self, number: int, text: str, *, tagged: bool) -> None:

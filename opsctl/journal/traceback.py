@@ -20,6 +20,11 @@ EXCEPTION: Final = re.compile(
     r"|socket\.(?:timeout|gaierror)\b"
 )
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]+)", line \d+,? in (?P<function>\S+)')
+# Source code under a frame, where the frame itself is not in the input.
+_CODE: Final = re.compile(
+    r" {4,}(?:(?:raise|return|assert|await|yield|if|for|with|from|import|del|self|super)\b"
+    r"|[\^~]+\s*$|[\w.\[\]]+ = |[\w.]+\()"
+)
 _FATAL_OPENERS: Final = re.compile(r"hit an exception|warmup error|Fatal Python error")
 _HANDLED_OPENERS: Final = re.compile(
     r"ASGI application|Task exception was never retrieved|Exception ignored in"
@@ -93,7 +98,7 @@ class Collector:
                 current = self._begin(number, pid, text)  # its head is not in this input
                 current.lines.append(line)
                 return True
-            return text.startswith(("    ", '  File "'))
+            return _CODE.match(text) is not None or text.startswith('  File "')
         if text != line or number > current.start + 4 * WINDOW:  # a new record ends it
             del self._open[pid]
             return False

@@ -60,7 +60,8 @@ def test_a_sign_finds_its_examples(sign: Sign) -> None:
         assert any(sign.found_in(part, part.lower()) for part in parts(example))
         found = diagnose([entry_from_text(example)])
         if sign.tier == "notice":
-            assert found.kind != sign.kind
+            # A death notice alone is no cause, only the last resort.
+            assert found.kind != sign.kind or found.confidence == "low"
         else:
             assert (found.kind, found.incident) == (sign.kind, BASE.kinds[sign.kind].incident)
 

@@ -225,7 +225,7 @@ def swap_generation(site: Site, number: int, unsigned: bool = False) -> Dict[str
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
     if active not in ("inactive", "failed"):
-        raise importers.unit_running(site["unit"])
+        raise importers.UnitRunning(site["unit"])
     done = swap(state, _install(site), number)
     details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
     audit.note(state, "swap", number=number, unsigned=unsigned or None, **details)

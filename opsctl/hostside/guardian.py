@@ -20,6 +20,7 @@ import http.client
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -363,6 +364,19 @@ def _notify(text: str) -> None:
         s.sendto(text.encode(), address)
 
 
+def _show_life() -> None:
+    """For the unit's WatchdogSec (sd_watchdog_enabled(3)), beside whatever takes its time."""
+    span = float(os.environ.get("WATCHDOG_USEC") or 0) / 1e6
+
+    def show() -> None:
+        while True:
+            _notify("WATCHDOG=1")
+            time.sleep(span / 4)
+
+    if span:
+        threading.Thread(target=show, daemon=True).start()
+
+
 def main(root: str) -> None:
     """The guard's unit; what it says goes to its journal."""
 
@@ -370,4 +384,5 @@ def main(root: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
+    _show_life()
     sys.exit(Guardian(root, say).run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -502,6 +503,19 @@ def test_the_terms_of_another_boot_are_renewed_before_the_guard_reads_them(
     put_tool(host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}')
     guard.arm(host.env.state, host.site, GIVEN, guard_program())
     assert json.loads((host.env.root / "seen").read_text())["boot_id"] == probe.boot_id()
+
+
+def test_it_shows_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        guardian._show_life()
+        began = time.monotonic()
+        assert [manager.recv(64) for _ in range(5)] == [b"WATCHDOG=1"] * 5
+        assert time.monotonic() - began >= 0.1
+        monkeypatch.delenv("NOTIFY_SOCKET")
 
 
 def test_it_needs_the_lock(host: Host) -> None:

@@ -32,7 +32,8 @@ UNITS = "/etc/systemd/system"
 
 # notify: `systemctl start` returns when the guard really watches. Before: after a reboot the
 # service's start waits until the files are whole again, however long that takes: were this start
-# to fail, the service would start on a mixture. The condition: the unit stays
+# to fail, the service would start on a mixture. Watchdog: one that is halted (SIGSTOP, a freezer)
+# watches nothing. The condition: the unit stays
 # installed, and starts at a boot only in the middle of a rollout.
 _UNIT = """\
 # Written by opsctl. Restores {unit} when the rollout that changes it is lost.
@@ -49,6 +50,7 @@ NotifyAccess=main
 ExecStart={python} -I {program} {root_argument}
 Restart=on-failure
 RestartSec=2
+WatchdogSec=1min
 TimeoutStartSec=infinity
 TimeoutStopSec=5
 OOMScoreAdjust=-900

@@ -20,6 +20,7 @@ import http.client
 import os
 import socket
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -56,6 +57,7 @@ class Guardian:
         self._say = say
         self._located: Optional[Tuple[Any, Dict[str, Any]]] = None
         self._rebooted = self._is_ready = False
+        self._swapped = 0.0  # when, by the monotonic clock
 
     def run(self) -> int:
         """Until the rollout has ended or its service is put right; the exit status."""
@@ -206,7 +208,7 @@ class Guardian:
         self._ready()
         invocation = ""
         if terms["serving"]:
-            self._again(content, lambda: _start(unit))
+            self._again(content, lambda: _start(unit, self._swapped))
             invocation = str(units.show(unit).get("InvocationID"))
         self._conclude(terms, content)
         if terms["serving"]:
@@ -227,6 +229,7 @@ class Guardian:
             return
         _stop(terms["site"]["unit"])
         done = swap(self._state, self._install(terms), terms["to"])
+        self._swapped = time.monotonic()
         self._say("generation %s is back: %d files" % (terms["to"], len(done["changed"])))
         if done["starting"]:
             self._say("these may have imported of both versions: pid %s" % done["starting"])
@@ -315,10 +318,14 @@ def _stop(unit: str) -> None:
         raise HostFault("unit_job_failed", done.stderr.strip())
 
 
-def _start(unit: str) -> None:
+def _start(unit: str, swapped: float) -> None:
+    """Up. A start by somebody else counts if it was after the files changed, at `swapped`."""
     before = units.show(unit)
-    if before.get("ActiveState") in ("active", "activating", "reloading"):
-        return
+    while before.get("ActiveState") in ("active", "activating", "reloading"):
+        if _started(before) >= swapped:
+            return
+        _stop(unit)
+        before = units.show(unit)
     units.control(unit, "start")
     # Queued, since before a READY at boot it would wait for this very process. Its InvocationID
     # is new once the job runs, which is after the end of a stop that the lost client had begun.
@@ -357,6 +364,19 @@ def _notify(text: str) -> None:
         s.sendto(text.encode(), address)
 
 
+def _show_life() -> None:
+    """For the unit's WatchdogSec (sd_watchdog_enabled(3)), beside whatever takes its time."""
+    span = float(os.environ.get("WATCHDOG_USEC") or 0) / 1e6
+
+    def show() -> None:
+        while True:
+            _notify("WATCHDOG=1")
+            time.sleep(span / 4)
+
+    if span:
+        threading.Thread(target=show, daemon=True).start()
+
+
 def main(root: str) -> None:
     """The guard's unit; what it says goes to its journal."""
 
@@ -364,4 +384,5 @@ def main(root: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
+    _show_life()
     sys.exit(Guardian(root, say).run())

@@ -27,6 +27,13 @@ PATIENCE = 20.0
 _LOOK_EVERY = 0.005
 
 
+class UnitRunning(HostFault):
+    """The service runs that a swap needs stopped."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__("unit_running", "%s runs: a swap needs it stopped" % unit, "stop it")
+
+
 def starting(python: str, young: float = YOUNG) -> List[int]:
     """The pids of the processes that the environment of `python` started within `young` seconds.
 
@@ -64,23 +71,19 @@ def at_rest(
     After `patience` seconds it is entered all the same, and `still` holds who is starting.
 
     Raises:
-        HostFault: somebody started `unit` itself (`unit_running`): it would go on for hours with
-            what it has imported.
+        UnitRunning: somebody started `unit` itself: it would go on for hours with what it has
+            imported.
     """
     deadline = time.monotonic() + patience
     with _ahead_of_others():
         while True:
             still[:] = look(python)
             if any(probe.in_unit(pid, unit) for pid in still):
-                raise unit_running(unit)
+                raise UnitRunning(unit)
             if not still or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_EVERY)
         yield
-
-
-def unit_running(unit: str) -> HostFault:
-    return HostFault("unit_running", "%s runs: a swap needs it stopped" % unit, "stop it")
 
 
 @contextlib.contextmanager

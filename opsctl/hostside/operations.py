@@ -235,7 +235,7 @@ def swap_generation(
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
     if active not in ("inactive", "failed"):
-        raise importers.unit_running(site["unit"])
+        raise importers.UnitRunning(site["unit"])
     done = swap(state, _install(site), number)
     details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
     details.update(number=number, unsigned=unsigned or None, who=_LOCK.who, why=why)

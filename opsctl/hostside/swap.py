@@ -201,6 +201,10 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
 
     Returns {changed: paths, verified: how many by hash, atomic: whether by exchange, starting:
     the pids that were importing still when the patience was over, and may have seen both}.
+
+    Raises:
+        UnitRunning: somebody started the unit; nothing was changed.
+        HostFault: see `examine`; or the files are not what they should be now.
     """
     # What the state folder says is read alone too: another swap may just be ending.
     with exchange.alone(install["package_dir"], install["unit"]):
@@ -233,12 +237,17 @@ def _swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         write_atomically(state.path("swap"), json.dumps(intent).encode())
     starting: List[int] = []
     rest = functools.partial(importers.at_rest, install["python"], install["unit"], starting)
-    exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
-    changed = _apply_at_once(state, package_dir, wanted, rest)
-    atomic = changed is not None
-    if changed is None:
-        changed = packagefiles.apply(state, package_dir, wanted, rest)
-    packagefiles.verify(package_dir, wanted)
+    try:
+        exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
+        changed = _apply_at_once(state, package_dir, wanted, rest)
+        atomic = changed is not None
+        if changed is None:
+            changed = packagefiles.apply(state, package_dir, wanted, rest)
+        packagefiles.verify(package_dir, wanted)
+    except importers.UnitRunning:
+        if under_way is None:  # nothing has changed, and the files are no mixture
+            os.unlink(state.path("swap"))
+        raise
     changed += unitfiles.apply(state, install["unit"], unit_wanted)
     if current is None or current["number"] != number:
         state.set_current(number)

@@ -72,8 +72,11 @@ def wait_ready(
             emit(Event(STEP, "progress", label, _numbers(machine, now)))
 
 
-def wait_down(watch: Subscription, timeout: float, emit: Emit) -> Unit | None:
-    """Until the unit is stopped; None when it is not within `timeout` seconds."""
+def wait_down(watch: Subscription, timeout: float, emit: Emit, invocation: str = "") -> Unit | None:
+    """Until the unit is stopped; None when it is not within `timeout` seconds.
+
+    One that runs in another invocation than this was stopped too, and somebody started it.
+    """
     started = time.monotonic()
     said = heard = started
     while (now := time.monotonic()) - started < timeout:
@@ -81,7 +84,8 @@ def wait_down(watch: Subscription, timeout: float, emit: Emit) -> Unit | None:
         heard = _still_heard(item, heard, now)
         if item and "unit" in item:
             unit = Unit.from_show(item["unit"])
-            if unit.down:
+            other = invocation and unit.invocation_id not in ("", invocation)
+            if unit.down or (other and unit.active_state != "deactivating"):
                 return unit
             if now - said > _SAY_EVERY:
                 said = now

@@ -162,7 +162,10 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     run.undoing = failure.message
     try:
         _renew_guard(run)
-        _step(run, "stop", steps.stop)
+        if failure.code == steps.STARTED_AGAIN and not run.swapped:
+            run.open_watch(ignore=run.previous_invocation)  # what they start is the old version
+        else:
+            _step(run, "stop", steps.stop)
         if run.swapped and run.origin is not None:
             run.target = run.origin
             _step(run, "swap", steps.swap)

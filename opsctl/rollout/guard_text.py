@@ -19,7 +19,7 @@ def describe(report: Mapping[str, Any]) -> str:
     if report["to"] is not None:
         did = f"made sure of generation {report['to']}"
     elif report.get("left"):
-        did += f", for {report['left']},"
+        did += f" ({report['left']})"
     if report.get("gave_up") is not None:
         did += f" after generation {report['gave_up']} had not come up"
     text = f"{clock(report['at'])}: the guard {did}, as the {lost} was lost ({report['why']})"

@@ -25,8 +25,9 @@ from opsctl.units.properties import Unit
 _STOP_MARGIN = 20.0
 _STOP_DEFAULT = 90.0
 
-# Against a hand, or a timer, that starts the unit in the middle of a swap.
-_SWAP_ATTEMPTS = 3
+# Against a hand, or a timer, that starts the unit while it has to be down.
+_STOP_ATTEMPTS = _SWAP_ATTEMPTS = 3
+STARTED_AGAIN = "started_again"
 
 # Neither needs the room that a deploy does, and a full disk may be why one is wanted.
 _SPACE = ("space_state", "space_package")
@@ -148,38 +149,68 @@ def _stop_bound(unit: Unit) -> float:
 
 def stop(run: Run) -> str:
     """Stop the unit and see it down. A swap under a running service could be half imported."""
+    began = time.monotonic()
+    before = run.session.unit()
+    for _ in range(_STOP_ATTEMPTS):
+        if _stop_once(run).down:
+            took = f"in {time.monotonic() - began:.1f} s"
+            return f"it was {before.state}" if before.down else took
+        run.session.emit(Event("stop", "warn", "it was stopped, and somebody started it again"))
+    raise _started_again(run)
+
+
+def _stop_once(run: Run) -> Unit:
+    """The unit down, or up again in a start that somebody made after it was down."""
     unit = run.session.unit()
     run.previous_invocation = unit.invocation_id
     watch = run.open_watch(ignore=unit.invocation_id)
     if unit.down:
-        return f"it was {unit.state}"
+        return unit
     run.touched = True
-    began = time.monotonic()
     run.session.control("stop")
     bound = _stop_bound(unit)
-    down = wait_down(watch, bound, run.session.emit)
-    if down is None:
+    found = wait_down(watch, bound, run.session.emit, unit.invocation_id)
+    if found is None:
         raise StepFailed(
             "stop_timeout",
             f"{unit.name} is not down {bound:.0f} s after the stop",
             remedy=f"see `systemctl status {unit.name}`; processes in uninterruptible sleep "
             "hang in the driver",
         )
-    return f"in {time.monotonic() - began:.1f} s"
+    return found
+
+
+def _started_again(run: Run) -> StepFailed:
+    unit = run.session.service.unit
+    return StepFailed(
+        STARTED_AGAIN,
+        f"somebody starts {unit} again as soon as it is stopped",
+        remedy="a watchdog, a timer or a person: end that first; "
+        f"`journalctl -u {unit}` has each start",
+    )
 
 
 def swap(run: Run) -> str:
     assert run.target is not None
+    before = run.swapped
     run.touched = run.swapped = True
-    for attempts_left in reversed(range(_SWAP_ATTEMPTS)):
-        try:
-            return _swap(run)
-        except Refused as error:
-            if error.code != "unit_running" or not attempts_left:
-                raise
-            run.session.emit(Event("swap", "warn", f"{error.message}; it is stopped again"))
+    try:
+        for attempts_left in reversed(range(_SWAP_ATTEMPTS)):
+            try:
+                return _swap(run)
+            except Refused as error:
+                if error.code != "unit_running":
+                    raise
+                if not attempts_left:
+                    raise _started_again(run) from error
+                text = f"{error.message}; it is stopped again"
+                run.session.emit(Event("swap", "warn", text))
             stop(run)
-    raise AssertionError("unreachable")
+        raise AssertionError("unreachable")
+    except StepFailed as failed:
+        if failed.code == STARTED_AGAIN:
+            run.swapped = before
+        raise
 
 
 def _swap(run: Run) -> str:
@@ -198,7 +229,7 @@ def start(run: Run) -> str:
     if run.swapped and not run.session.unit().down:
         # Somebody started it while the files changed: it may have imported the old ones.
         run.session.emit(Event("start", "warn", "it was started meanwhile; it is stopped again"))
-        stop(run)
+        _stop_once(run)  # whoever starts it after that starts the new ones
     if run.watch is None:
         run.previous_invocation = run.session.unit().invocation_id
         run.open_watch(ignore=run.previous_invocation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from hostside_tools import put_tool
 
 from opsctl.errors import Refused
 from opsctl.hostside import guard, guardian, install, probe
+from opsctl.hostside import swap as swapping
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.guardian import Guardian
 from opsctl.hostside.state import Lock, lock_holder
@@ -319,7 +321,27 @@ def test_with_damaged_records_what_is_whole_serves(host: Host, damaged: str) -> 
     report = host.report
     assert (report["to"], report["healthy"]) == (None, True)
     assert "is damaged" in report["left"]
-    assert "left the files as they were, for" in guard_text.describe(report)
+    assert "left the files as they were (" in guard_text.describe(report)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_start_by_somebody_else_counts_if_it_was_after_the_swap(
+    host: Host, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """One before may have imported what was replaced then."""
+
+    def swap(*args: Any) -> dict[str, Any]:
+        done = swapping.swap(*args)
+        at = time.monotonic() + (3600.0 if after else -1.0)
+        host.unit("active", InactiveExitTimestampMonotonic=str(int(at * 1e6)))
+        return done
+
+    monkeypatch.setattr(guardian, "swap", swap)
+    host.arm()
+    host.guard()
+    assert host.restored()
+    ours = "--no-block start -- serve.service" in host.told
+    assert (host.told.count("stop -- serve.service"), ours) == ((1, False) if after else (2, True))
 
 
 def test_with_damaged_records_a_mixture_does_not_serve(host: Host) -> None:
@@ -481,6 +503,19 @@ def test_the_terms_of_another_boot_are_renewed_before_the_guard_reads_them(
     put_tool(host.env.root / "bin", "systemctl", f'case "$1" in restart) {copy};; esac\n{script}')
     guard.arm(host.env.state, host.site, GIVEN, guard_program())
     assert json.loads((host.env.root / "seen").read_text())["boot_id"] == probe.boot_id()
+
+
+def test_it_shows_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        guardian._show_life()
+        began = time.monotonic()
+        assert [manager.recv(64) for _ in range(5)] == [b"WATCHDOG=1"] * 5
+        assert time.monotonic() - began >= 0.1
+        monkeypatch.delenv("NOTIFY_SOCKET")
 
 
 def test_it_needs_the_lock(host: Host) -> None:

@@ -14,7 +14,7 @@ from hostside_tools import WHEEL, Environment, sha256, with_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsctl.hostside import exchange, packagefiles
+from opsctl.hostside import exchange, importers, packagefiles
 from opsctl.hostside import install as installed
 from opsctl.hostside import state as state_module
 from opsctl.hostside import swap as module
@@ -408,6 +408,26 @@ def test_the_way_back_of_a_cut_swap_may_be_cut_too(
                 env.swap(towards)
     env.swap(1)
     assert env.tree() == with_set({"b.py": b"B = 1\n"}), "nothing of the cut generation is left"
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_unit_that_runs_changes_nothing(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, cut_off: bool
+) -> None:
+    """Whole files are not left marked as a mixture, and a mixture stays marked."""
+    before, number = env.tree(), int(env.stage(FILES)["number"])
+    marker = Path(env.state.path("swap"))
+    if cut_off:
+        marker.write_text('{"from": 0, "to": 1, "mixed": [1]}')
+
+    def at_rest(python: str, unit: str, still: list[int]) -> None:
+        raise importers.UnitRunning(unit)
+
+    monkeypatch.setattr(importers, "at_rest", at_rest)
+    refused("unit_running", env.swap, number)
+    assert env.tree() == before
+    assert marker.exists() is cut_off
 
 
 def test_what_is_in_place_needs_no_write(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,3 +110,12 @@ def test_down(down: str) -> None:
 
 def test_what_does_not_go_down() -> None:
     assert wait_down(Watch(unit("deactivating/stop-sigterm")), 0.1, ignore) is None
+
+
+@pytest.mark.parametrize("state", ["active/running", "activating/start", "inactive/dead"])
+def test_down_or_started_again_by_somebody(state: str) -> None:
+    old, stopping = unit("active/running", "one"), unit("deactivating/stop", "two")
+    watch = Watch(old, unit("deactivating/stop", "one"), stopping, unit(state, "two"))
+    found = wait_down(watch, 20, ignore, "one")
+    assert found is not None
+    assert (found.invocation_id, found.active_state) == ("two", state.partition("/")[0])

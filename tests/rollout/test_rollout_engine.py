@@ -268,6 +268,24 @@ def test_a_unit_that_was_down_stays_down(monkeypatch: pytest.MonkeyPatch) -> Non
     assert report.summary == "it broke; rolled back, the old version is in place"
 
 
+@pytest.mark.parametrize("name", ["stop", "swap"])
+def test_what_somebody_starts_again_and_again_is_the_old_version(
+    script: Script, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nothing has changed, so it is proven as it runs, and not stopped once more."""
+
+    def fault() -> None:
+        script.run.swapped = False  # as `steps.swap` leaves it then
+        raise StepFailed(steps.STARTED_AGAIN, "somebody starts it again")
+
+    monkeypatch.setattr(Run, "open_watch", lambda run, ignore: script.done.append("watch"))
+    script.faults[name] = [fault]
+    report = script.execute()
+    assert (report.exit_code, report.generation) == (10, 3)
+    assert report.summary == "somebody starts it again; rolled back, the old version serves"
+    assert script.done[-4:] == ["watch", "start", "wait", "smoke"]
+
+
 def test_a_restart_that_fails_has_nothing_to_put_back(script: Script) -> None:
     script.fail("wait", BOOM)
     report = script.execute(on_failure="report")

@@ -46,8 +46,10 @@ def of_stream(stream: BinaryIO, name: str) -> DiagnosisReport:
         else:
             diagnoser.feed(number, item)
     for gap in reader.gaps:
-        diagnoser.note(gap)
-    return _report(diagnoser.result(), name, reader.lines, began, {"source": name})
+        if gap.loses_lines:
+            diagnoser.note(gap)
+    data = {"source": name, "gaps": [gap.to_json() for gap in reader.gaps]}
+    return _report(diagnoser.result(), name, reader.lines, began, data)
 
 
 def _modules_of_sets() -> list[str]:

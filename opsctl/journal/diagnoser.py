@@ -133,6 +133,12 @@ class Diagnoser:
         else:
             self.feed(number, entry)
 
+    def end(self, backwards: Iterable[Entry]) -> None:
+        """Take in how long the input went on, by the last of its entries that has a time: a
+        reader may have left them out."""
+        times = (entry.realtime or _own_time(entry.message) for entry in backwards)
+        self._seen.silence.seen(-1, next(filter(None, times), 0.0))
+
     def note(self, gap: Gap) -> None:
         """Something is missing from the input, as its reader found out."""
         kind = self._base.kinds["journal_gap"]

@@ -70,6 +70,7 @@ def of_stream(stream: BinaryIO, name: str) -> DiagnosisReport:
             diagnoser.feed_run(item)
         else:
             diagnoser.feed(number, item)
+    diagnoser.end(reader.backwards())
     _note(diagnoser, reader.gaps)
     data = {"source": name, "gaps": [gap.to_json() for gap in reader.gaps]}
     return _report(diagnoser.result(), name, reader.lines, began, data)

@@ -129,12 +129,14 @@ def read(data: bytes, selection: Selection | None) -> list[tuple[int, Entry]]:
 
 def diagnosed(data: bytes, wanted: Selection | None) -> Diagnosis:
     """As `opsctl.rollout.diagnosing` does."""
-    diagnoser = Diagnoser()
-    for line, item in Reader(io.BytesIO(data), wanted):
+    diagnoser, reader = Diagnoser(), Reader(io.BytesIO(data), wanted)
+    for line, item in reader:
         if isinstance(item, DecodeRun):
             diagnoser.feed_run(item)
         else:
             diagnoser.feed(line, item)
+    if wanted is not None:
+        diagnoser.end(reader.backwards())
     return diagnoser.result()
 
 
@@ -207,6 +209,20 @@ def test_frames_follow_their_head_whatever_comes_between(rng: random.Random) -> 
     data = b"".join(as_compact_json(message, pid) + b"\n" for message, pid in mixture)
     chosen = read(data, SELECTION)
     assert [entry.message for _, entry in chosen if entry.pid == 1] == trace
+
+
+@pytest.mark.parametrize(("minute", "kind"), [(21, "load_progress"), (59, "nccl_hang")])
+def test_silence_counts_up_to_a_line_that_says_nothing(minute: int, kind: str) -> None:
+    lines = (
+        "[2026-01-31 10:20:30 TP0] Init torch distributed begin.",
+        "[2026-01-31 10:20:30 TP1] Init torch distributed begin.",
+        "[2026-01-31 10:20:31 TP1] Init torch distributed ends. mem usage=1.1 GB",
+        "[2026-01-31 10:20:31 TP0] sglang is using nccl==2.27.3",
+        f"[2026-01-31 10:{minute}:30 TP0] calm",
+        "without a time",
+    )
+    data = "".join(line + "\n" for line in lines).encode()
+    assert diagnosed(data, None).kind == diagnosed(data, SELECTION).kind == kind
 
 
 def test_an_indented_line_knows_its_head_in_the_block_before(

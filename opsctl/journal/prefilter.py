@@ -85,24 +85,26 @@ class Prefilter:
         found = _Found(block, decode, hits.routine)
         odd = () if len(decode) == len(hits.decode) else set(hits.decode).difference(decode)
         at = looked = 0  # all before `at` is done; no line before `looked` is looked at again
+        number = line  # of the line at `looked`
         for end in sorted(hits.looked_for.union(odd)):
             if end <= looked:
                 continue  # in the line of the hit before
             start = max(block.rfind(b"\n", looked, end) + 1, looked)
             at, line = yield from self._windowed(block, at, start, line)
+            number += block.count(b"\n", looked, start)
             looked = block.find(b"\n", start) + 1
             if block[start : start + 1] == b" ":
                 self._recall(block, start)
-            number = line + block.count(b"\n", at, start)
             windowed = bool(self._windows)
             known = not windowed and found.has(start, looked)
             entry = self._judged(number, block[start : looked - 1], known=known)
+            number += 1
             if entry is None and not windowed:
                 continue  # the needle is in another field, and the stretch goes on
             yield from self._stretch(found, at, start, line)
             if entry is not None:
-                yield number, entry
-            at, line = looked, number + 1
+                yield number - 1, entry
+            at, line = looked, number
         at, line = yield from self._windowed(block, at, len(block), line)
         line = yield from self._stretch(found, at, len(block), line)
         self._recall(block, len(block))

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from opsctl import errors, resources
 from opsctl.journal import DecodeRun, Diagnoser, Diagnosis, Gap, Reader
 from opsctl.journal.routine import selection
 from opsctl.journal.rules import needles
 from opsctl.report import DiagnosisReport, Reason
-from opsctl.rollout.session import Session, StartJournal
 from opsctl.units.properties import Unit
+
+if TYPE_CHECKING:  # a file needs no connection
+    from opsctl.rollout.session import Session, StartJournal
+
+# What a start says that has come through its load.
+_UP = {"ready", "decode_stats"}
 
 
 def of_host(session: Session) -> DiagnosisReport:
-    """The journal of the present start, or of the last one where the unit is down."""
+    """The journal of the present start, or of the last one where the unit is down; where systemd
+    has started it again after a crash and it is not up yet, that of the start that crashed."""
     began = time.time()
     facts = session.inspect()
     unit = Unit.from_show(facts["unit"])
+    patched = patched_by(facts)
     journal = session.read(unit.invocation_id)
-    found = of_start(journal, unit, patched_by(facts))
+    found = of_start(journal, unit, patched)
+    if unit.n_restarts and not found.incident and found.kind not in _UP:
+        from opsctl.rollout.serving import last_incident
+
+        incident = last_incident(session)
+        if incident is not None and incident.invocation:
+            journal = session.read(incident.invocation)
+            found = of_start(journal, unit, patched)
     data = {
         "source": "host",
-        "invocation": unit.invocation_id,
+        "invocation": journal.invocation,
         "gaps": [gap.to_json() for gap in journal.gaps],
         "left_out": journal.left_out,
     }

@@ -32,6 +32,7 @@ class FakeSession:
         self.facts["unit"]["time"] = NOW
         self.entries = [Entry(realtime=NOW - age, message=message)]
         self.asked: list[str] = []
+        self.before: list[Entry] = []
         self.gaps: tuple[Gap, ...] = ()
 
     def inspect(self) -> dict[str, Any]:
@@ -39,7 +40,11 @@ class FakeSession:
 
     def read(self, invocation: str) -> StartJournal:
         self.asked.append(invocation)
-        return StartJournal(self.entries, invocation, self.gaps)
+        entries = self.before if invocation == "before" else self.entries
+        return StartJournal(entries, invocation, self.gaps)
+
+    def journal(self, invocation: None, *, lines: int) -> list[Entry]:
+        return [*self.before, *self.entries]
 
 
 def session(message: str, age: float = 0.0, **changes: Any) -> FakeSession:
@@ -86,3 +91,21 @@ def test_a_start_that_is_over_is_not_waited_for() -> None:
     present, over = (StartJournal(fake.entries, each) for each in (unit.invocation_id, "before"))
     assert of_start(present, unit).kind == "startup_timeout"
     assert of_start(over, unit).kind == "load_progress"
+
+
+@pytest.mark.parametrize(
+    ("message", "restarts", "kind"),
+    [
+        (BEGIN, 1, "python_error"),
+        (BEGIN, 0, "load_progress"),
+        ("[2026-01-01 00:00:09] The server is fired up and ready to roll!", 1, "ready"),
+    ],
+    ids=["loading again", "started by hand", "up again"],
+)
+def test_what_systemd_started_again_crashed_before(message: str, restarts: int, kind: str) -> None:
+    fake = session(message)
+    fake.facts["unit"]["NRestarts"] = str(restarts)
+    fake.before = [Entry(realtime=NOW - 60, message=CRASH, invocation="before")]
+    report = of_host(cast(Session, fake))
+    assert report.kind == kind
+    assert (report.data["invocation"] == "before") is report.incident

@@ -1,17 +1,20 @@
 """How fast a journal is read and diagnosed, beside the naive way, and in how much memory.
 
-    python bench/journal_speed.py [--size 200] [--fields all] [--repeats 5] [--ways chosen]
+    python bench/journal_speed.py [--size 100M] [--repeats 5] [--ways diagnose]
 
-Writes a journal of `--size` MB (`bench/journal_sample.py`: the same bytes for the same seed), and
-runs in turns, each in a process of its own so that its memory is its own:
+Writes a journal of `--size` bytes (`bench/journal_sample.py`: the same bytes for the same seed)
+with all of journald's fields, and one with those that opsctl asks for, and runs in turns, each in
+a process of its own so that its memory is its own:
 
-- naive: json.loads of each line, an Entry of each, the list diagnosed;
-- all: `Reader` without a selection, every line an Entry, nothing kept;
-- chosen: `Reader` with a selection, what it passes on diagnosed, accept lengths averaged.
+- naive: json.loads of each line, an Entry of each, the list diagnosed (up to 200 MB: it keeps
+  every line in memory);
+- every line: `Reader` without a selection, an Entry of each, nothing kept or judged;
+- diagnose: what `opsctl diagnose FILE` does.
 
-Prints medians, ranges and ratios to the naive way as one JSON object. The naive way's result
-and ours must agree, or nothing is printed. Times are of the process's own work (user and system
-time) beside the wall clock's, as other work on the machine is none of the reader's.
+Writes medians, ranges and ratios into docs/performance.md, in place of those of the same size.
+The naive way's diagnosis and ours must agree, or nothing is written. Times are of the process's
+own work (user and system time) beside the wall clock's, as other work on the machine is none of
+the reader's. The rules are compiled within the time.
 """
 
 from __future__ import annotations
@@ -26,39 +29,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import journal_sample
-import yaml
 
-from opsctl.journal import DecodeRun, Entry, Reader, diagnose
-from opsctl.journal.routine import selection
-from opsctl.sglang import DecodeBatch, parse
+from opsctl.journal import Entry, Reader, diagnose
+from opsctl.rollout.diagnosing import of_stream
 
-
-def needles() -> Iterator[str]:
-    """The longest plain words of each pattern of the rules, and what tracebacks have."""
-    text = resources.files("opsctl.journal").joinpath("rules.yaml").read_text("utf-8")
-    for rule in yaml.safe_load(text)["rules"]:
-        for pattern in rule["patterns"]:
-            words = re.findall(r"(?<!\\)[A-Za-z][A-Za-z ]{3,}", pattern)
-            yield from (max(words, key=len).lower(),) if words else ()
-    yield from ("error", "exception", "server_args=", "fired up", "load weight", "stopping ")
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+_MOST_NAIVE = 200_000_000
 
 
 def naive(path: Path) -> dict[str, Any]:
     """What a script would do."""
     with path.open(encoding="utf-8") as file:
         entries = [Entry.from_json(json.loads(line)) for line in file]
-    lengths = [
-        line.accept_len
-        for entry in entries
-        if isinstance(line := parse(entry.message), DecodeBatch) and line.accept_len is not None
-    ]
-    return {"lines": len(entries), **_result(entries, statistics.fmean(lengths))}
+    found = diagnose(entries)
+    return {"lines": len(entries), "kind": found.kind, "decisive": list(found.decisive)}
 
 
 def every_line(path: Path) -> dict[str, Any]:
@@ -70,32 +60,18 @@ def every_line(path: Path) -> dict[str, Any]:
     return {"lines": reader.lines}
 
 
-def chosen(path: Path) -> dict[str, Any]:
-    """Only what can matter is parsed."""
-    entries: list[Entry] = []
-    total = count = 0.0
+def ours(path: Path) -> dict[str, Any]:
+    """What `opsctl diagnose` does."""
     with path.open("rb") as file:
-        reader = Reader(file, selection(needles()))
-        for _, item in reader:
-            if isinstance(item, DecodeRun):
-                lengths = item.accept_lens
-                total, count = total + sum(lengths), count + len(lengths)
-            else:
-                entries.append(item)
-                if isinstance(batch := parse(item.message), DecodeBatch) and batch.accept_len:
-                    total, count = total + batch.accept_len, count + 1
-    return {"lines": reader.lines, **_result(entries, total / count)}
-
-
-def _result(entries: list[Entry], accept_len: float) -> dict[str, Any]:
-    found = diagnose(entries)
-    return {"kind": found.kind, "decisive": found.lines, "accept_len": round(accept_len, 6)}
+        found = of_stream(file, path.name)
+    lines = found.data["entries"]
+    return {"lines": lines, "kind": found.kind, "decisive": list(found.decisive)}
 
 
 WAYS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "naive": naive,
-    "all": every_line,
-    "chosen": chosen,
+    "every line": every_line,
+    "diagnose": ours,
 }
 
 
@@ -119,65 +95,93 @@ def _one(way: str, path: Path) -> dict[str, Any]:
     }
 
 
-def _spread(values: list[float], digits: int = 0) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), digits),
-        "min": round(min(values), digits),
-        "max": round(max(values), digits),
-    }
+def _spread(values: list[float], digits: int = 0) -> str:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:,.{digits}f} ({low:,.{digits}f}-{high:,.{digits}f})"
 
 
-def _summary(runs: list[dict[str, Any]], size: int, base: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(way: str, runs: list[dict[str, Any]], size: int, base: list[dict[str, Any]]) -> str:
     lines = runs[0]["result"]["lines"]
     ratios = [one["work_s"] / run["work_s"] for one, run in zip(base, runs, strict=False)]
-    return {
-        "lines_per_s": _spread([lines / run["wall_s"] for run in runs]),
-        "lines_per_s_of_work": _spread([lines / run["work_s"] for run in runs]),
-        "mb_per_s": _spread([size / 1e6 / run["wall_s"] for run in runs]),
-        "peak_rss_mb": _spread([run["peak_rss"] / 1e6 for run in runs]),
-        "times_naive": _spread(ratios, 1) if ratios else None,
-    }
+    cells = (
+        way,
+        _spread([lines / run["wall_s"] for run in runs]),
+        _spread([lines / run["work_s"] for run in runs]),
+        _spread([size / 1e6 / run["work_s"] for run in runs]),
+        f"{max(run['peak_rss'] for run in runs) / 1e6:.0f} MB",
+        _spread(ratios, 1) if ratios else "-",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _compared(path: Path, ways: list[str], repeats: int) -> list[str]:
+    """The rows of the table.
+
+    Raises:
+        SystemExit: the ways disagree about the journal.
+    """
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+    for _ in range(repeats):
+        for way in ways:
+            runs[way].append(_measured(way, path))
+    results = [run["result"] for way in ways if way != "every line" for run in runs[way]]
+    if any(result != results[0] for result in results):
+        raise SystemExit(f"the ways disagree: {results}")
+    size = path.stat().st_size
+    return [_row(way, runs[way], size, runs.get("naive", [])) for way in ways]
+
+
+def _section(size: str, ways: list[str], repeats: int, seed: int) -> str:
+    """What the page says of journals of this size."""
+    command = f"python bench/journal_speed.py --size {size} --repeats {repeats}"
+    parts = [f"    {command}"]
+    for fields in get_args(journal_sample.Fields):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal.json"
+            with path.open("wb") as file:
+                count = journal_sample.write(file, _bytes(size), seed, fields)
+            rows = _compared(path, ways, repeats)
+        load = os.getloadavg()[0]
+        told = "all fields" if fields == "all" else "the fields that opsctl asks a host for"
+        parts.append(f"{count:,} lines, {size}, {told}; load {load:.1f}:")
+        head = "| way | lines/s | lines/s of work | MB/s of work | peak | times naive (work) |"
+        parts.append("\n".join([head, "|---|---|---|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _bytes(size: str) -> int:
+    return int(float(size[:-1]) * _UNITS[size[-1]])
+
+
+def _write(size: str, section: str) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- speed {size} -->\n", f"<!-- end of speed {size} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE} has no place for {size}: {begin}")
+    made = f"{begin}\n{section}\n\n{end}"
+    PAGE.write_text(pattern.sub(lambda _: made, text), encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=200, help="of the journal, in MB")
-    parser.add_argument("--fields", choices=("all", "shipped"), default="all")
+    parser.add_argument("--size", default="100M", help="of a journal, such as 100M or 1G")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ways", default=",".join(WAYS), help="naive keeps every line in memory")
+    parser.add_argument("--ways", default="", help="comma-separated")
+    parser.add_argument("--show", action="store_true", help="print, and leave the page alone")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
         sys.stdout.write(json.dumps(_one(arguments.way, arguments.path)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.json"
-        with path.open("wb") as file:
-            lines = journal_sample.write(
-                file, arguments.size * 1_000_000, arguments.seed, arguments.fields
-            )
-        ways = arguments.ways.split(",")
-        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
-        for _ in range(arguments.repeats):
-            for way in ways:
-                runs[way].append(_measured(way, path))
-        size = path.stat().st_size
-    results = [run["result"] for way in ways if way != "all" for run in runs[way]]
-    if any(result != results[0] for result in results):
-        raise SystemExit(f"the ways disagree: {results}")
-    base = runs.get("naive", [])
-    report = {
-        "size_mb": size / 1e6,
-        "lines": lines,
-        "fields": arguments.fields,
-        "repeats": arguments.repeats,
-        "load": os.getloadavg()[0],
-        "result": results[0] if results else None,
-        **{way: _summary(runs[way], size, base) for way in ways},
-    }
-    sys.stdout.write(json.dumps(report, indent=1) + "\n")
+    fits = _bytes(arguments.size) <= _MOST_NAIVE
+    ways = arguments.ways.split(",") if arguments.ways else list(WAYS) if fits else ["diagnose"]
+    section = _section(arguments.size, ways, arguments.repeats, arguments.seed)
+    if not arguments.show:
+        _write(arguments.size, section)
+    sys.stdout.write(section + "\n")
 
 
 if __name__ == "__main__":

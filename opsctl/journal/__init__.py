@@ -9,8 +9,9 @@ from opsctl.journal.decode import DecodeLine, DecodeRun
 from opsctl.journal.diagnosis import ACCEPTANCE_KINDS, Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.gaps import Gap
+from opsctl.journal.matcher import Routine
 from opsctl.journal.plain import entry_from_text
-from opsctl.journal.prefilter import Last, Selection
+from opsctl.journal.prefilter import Selection
 from opsctl.journal.reader import Reader
 from opsctl.journal.redact import redact
 from opsctl.journal.text import clean
@@ -27,8 +28,8 @@ __all__ = [
     "Diagnosis",
     "Entry",
     "Gap",
-    "Last",
     "Reader",
+    "Routine",
     "Selection",
     "Spread",
     "clean",

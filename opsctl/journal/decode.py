@@ -18,6 +18,7 @@ from opsctl.journal.matcher import COLONS
 from opsctl.journal.plain import PREFIX, iso_time
 
 _LONGEST_TAG: Final = 80
+_HEAD: Final = len("] Decode batch")
 _OPENERS: Final = tuple(f'"MESSAGE"{colon}"'.encode() for colon in COLONS)
 _PREFIX: Final = re.compile(PREFIX.encode())
 # Possessive: no part of a line is tried twice.
@@ -40,7 +41,7 @@ def own_lines(block: bytes, mentions: list[int]) -> list[int]:
         tag = place - span
         if block[tag : tag + 1] != b"[" or block.find(b"[", tag + 1, place) >= 0:
             tag = block.rfind(b"[", max(0, place - _LONGEST_TAG), place)
-        if tag < 0 or block[place - 14 : place - 12] != b"] ":
+        if tag < 0 or block[place - _HEAD : place - _HEAD + 2] != b"] ":
             continue
         if block.endswith(_OPENERS, 0, tag) or _PREFIX.fullmatch(
             block, _line_begin(block, tag), tag
@@ -122,14 +123,31 @@ class DecodeRun:
         return [float(found[1]) for at in self.places if (found := match(block, at)) is not None]
 
     @property
+    def line(self) -> int:
+        """The number in the input, from 0, of the first of them."""
+        return self.first + self.block.count(b"\n", self.begin, self.places[0])
+
+    @property
     def lines(self) -> list[int]:
         """Their numbers in the input, from 0."""
-        numbers, number, at = [], self.first, self.begin
-        for place in self.places:
-            number += self.block.count(b"\n", at, place)
+        numbers, number = [], self.first
+        for before, place in zip([self.begin, *self.places], self.places, strict=False):
+            number += self.block.count(b"\n", before, place)
             numbers.append(number)
-            at = place
         return numbers
+
+    def lines_between(self, index: int, later: int) -> int:
+        """How many lines of the input one of them is below another."""
+        return self.block.count(b"\n", self.places[index], self.places[later])
+
+    @property
+    def ranks(self) -> list[str]:
+        """Of each line."""
+        block, end = self.block, self.places[0]
+        tag = block[block.rfind(b" ", 0, end - _HEAD) : end]
+        if all(block.endswith(tag, 0, place) for place in self.places):  # nearly always
+            return [next(iter(self)).rank] * len(self)
+        return [line.rank for line in self]
 
     def entry(self, index: int) -> Entry:
         """One of them, negative from the end, as any other entry."""

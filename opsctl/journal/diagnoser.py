@@ -26,6 +26,7 @@ from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
 from opsctl.journal.silence import ACCESS, NCCL
 from opsctl.journal.traceback import EXCEPTION
+from opsctl.journal.windows import Windows
 from opsctl.sglang import lines as ln
 from opsctl.sglang.grammar import PREFIX, parse, split_lines, split_prefix
 
@@ -49,7 +50,6 @@ _FOREIGN: Final = re.compile(r"\bProcess (\d+) has \d+(?:\.\d+)? [GM]iB memory i
 # The rest of a record after a user's text that had newlines in it.
 _END_OF_TEXT: Final = re.compile(r"""['"][\s,)}\]]*(?:\w+=|$)""")
 _LONGEST_TEXT: Final = 400  # lines
-_READ_OF_RUN: Final = 64  # lines
 _MOST_PIDS: Final = 1000
 _LONGEST: Final = 2000  # characters of a line that are shown
 
@@ -90,32 +90,58 @@ class Diagnoser:
         self._base: RuleBase = rule_base()
         self._seen = Seen(now=now, patched=patched)
         self._findings = Findings()
+        self._windows = Windows()
         self._user_text: dict[int | None, int] = {}  # lines that may still be a user's, by process
         self._pids: set[int] = set()
 
     def feed(self, line: int, entry: Entry) -> None:
         """Take in an entry, which begins at `line` (from 0) of the input."""
-        if entry.pid is not None and len(self._pids) < _MOST_PIDS:
-            self._pids.add(entry.pid)
+        pid = entry.pid
+        if pid is not None and len(self._pids) < _MOST_PIDS:
+            self._pids.add(pid)
+        if not self._windows.holds(pid):  # what began there is over, however it ended
+            self._seen.tracebacks.close(pid)
+            self._user_text.pop(pid, None)
+        self._windows.feed(entry)
         for text in split_lines(entry.message):
             self._line(line, entry, text)
 
     def feed_run(self, run: DecodeRun) -> None:
-        """Take in decode lines between which nothing else stands. Of a long run some are read
-        whole, and stand for those after them up to the next."""
-        numbers, lengths = run.lines, run.accept_lens
-        stride = -(-len(run) // _READ_OF_RUN)
-        for at in range(0, len(run), stride):
-            entry = run.entry(at)
-            batch = parse(entry.message)
-            if not isinstance(batch, ln.DecodeBatch):
-                self.feed(numbers[at], entry)
-                continue
+        """Take in decode lines between which nothing else stands.
+
+        In a long input not all of them are read whole: as in `Numbers` a point does, one stands
+        for those of its rank after it. The last is, since silence begins there.
+        """
+        at, last, number = 0, len(run) - 1, run.line
+        lengths, ranks = run.accept_lens, run.ranks
+        whole = len(lengths) == len(run)
+        while at < last:
+            stop = min(at + self._seen.numbers.every, last)
+            own: dict[str, list[int]] = {}
+            for index in range(at, stop):
+                own.setdefault(ranks[index], []).append(index)
+            for indexes in own.values():
+                alike = [lengths[index] for index in indexes] if whole else []
+                shown = number + run.lines_between(at, indexes[0])
+                self._decoded(shown, run.entry(indexes[0]), alike)
+            number += run.lines_between(at, stop)
+            at = stop
+        self._decoded(number, run.entry(last), [])
+
+    def _decoded(self, number: int, entry: Entry, alike: list[float]) -> None:
+        """A decode line, which stands for as many as `alike` has accept lengths."""
+        batch = parse(entry.message) if len(alike) > 1 else None
+        if isinstance(batch, ln.DecodeBatch):
             time = entry.realtime or _own_time(entry.message)
-            alike = lengths[at : at + stride] if len(lengths) == len(run) else ()
-            self._seen.silence.seen(numbers[at], time)
-            self._seen.decoded(numbers[at], time, batch, entry.message, alike)
-        self._seen.batch_at = self._seen.decoded_at = numbers[-1]
+            self._seen.decoded(number, time, batch, entry.message, alike)
+        else:
+            self.feed(number, entry)
+
+    def end(self, backwards: Iterable[Entry]) -> None:
+        """Take in how long the input went on, by the last of its entries that has a time: a
+        reader may have left them out."""
+        times = (entry.realtime or _own_time(entry.message) for entry in backwards)
+        self._seen.silence.seen(-1, next(filter(None, times), 0.0))
 
     def note(self, gap: Gap) -> None:
         """Something is missing from the input, as its reader found out."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from opsctl.journal.entry import TOO_LONG, Entry
 
-GapKind = Literal["suppressed", "rotated", "hidden", "cut", "midway", "clock", "no_text"]
+GapKind = Literal["suppressed", "rotated", "hidden", "cut", "midway", "clock"]
 
 # What a line that tells of a gap contains, whatever else is searched for.
 NEEDLES: Final = ("Suppressed ", "Journal has been rotated", "Vacuuming done", " blob data]")
@@ -34,8 +34,9 @@ _REMEDIES: Final[dict[GapKind, str]] = {
     "cut": "make the export again, and let it end",
     "midway": "export the whole start: _SYSTEMD_INVOCATION_ID=ID + INVOCATION_ID=ID",
     "clock": "judge the silence around it by __MONOTONIC_TIMESTAMP",
-    "no_text": "export it with journalctl --all --output=json",
 }
+# An excerpt is whole for what it shows, and no line is missing where a clock was set.
+_WITHOUT_LOSS: Final[set[GapKind]] = {"midway", "clock"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,14 @@ class Gap:
     @property
     def remedy(self) -> str:
         return _REMEDIES[self.kind]
+
+    @property
+    def loses_lines(self) -> bool:
+        """Whether lines are missing that were once written within what is here."""
+        return self.kind not in _WITHOUT_LOSS
+
+    def to_json(self) -> dict[str, object]:
+        return {**asdict(self), "remedy": self.remedy}
 
 
 def told_by(line: int, entry: Entry) -> Iterator[Gap]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,12 +23,33 @@ _OPAQUE: Final = (
 DECODE: Final = "Decode batch"
 
 
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """Lines that a healthy server's journal is full of: those with one of `texts`, as they stand
+    in the input. A needle that is part of such a text does not count there.
+
+    Of the lines whose message `holds` some are passed on all the same, in each stretch of lines
+    in which nothing else matters: the last one; with `most` also the first one, and so many
+    first and last ones of those after the last line that `resets` the count, as decode lines
+    do. Without `holds` none is.
+    """
+
+    texts: tuple[str, ...]
+    holds: Callable[[str], bool] | None = None
+    most: int = 1
+    resets: bool = False
+
+    def accepts(self, message: str) -> bool:
+        return self.holds is not None and self.holds(message)
+
+
 @dataclass(slots=True)
 class Hits:
     """Where matches end in a block."""
 
     looked_for: set[int] = field(default_factory=set)  # needles, and what may hide one
     decode: list[int] = field(default_factory=list)  # mentions of a decode line, in order
+    routine: list[list[int]] = field(default_factory=list)  # of each sort with `holds`, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +64,14 @@ class _Common:
 class Matcher:
     """Compiled once, in milliseconds. A match is no proof: it says where to look.
 
-    A needle does not count within one of the `routine` texts, which are as a block has them.
+    A needle does not count within one of the texts of `routine`.
 
     Raises:
         ValueError: a literal has no part to search for.
     """
 
     def __init__(
-        self, needles: Iterable[str], caseless: Iterable[str] = (), routine: Iterable[str] = ()
+        self, needles: Iterable[str], caseless: Iterable[str] = (), routine: Iterable[Routine] = ()
     ) -> None:
         import hyperscan  # native, and of no use to most commands
 
@@ -59,14 +80,18 @@ class Matcher:
         wanted |= dict.fromkeys(
             [(form, any_case) for text in caseless for form in _forms(text.lower())]
         )
-        # Only those that a needle is part of; their places are their ids.
+        # Only those that are passed on, or that a needle is part of; their places are their ids.
+        sorts = [(sort, text) for sort in routine for text in sort.texts]
         matter = [
             text
-            for text in dict.fromkeys(routine)
-            if any(_ends(needle, text, any_case=bool(flag)) for needle, flag in wanted)
+            for sort, text in sorts
+            if sort.holds or any(_ends(needle, text, any_case=bool(f)) for needle, f in wanted)
         ]
         texts = [(text, 0) for text in dict.fromkeys((DECODE, *matter))]
         self._routine = len(texts)
+        ids = {text: number for number, (text, _) in enumerate(texts)}
+        kept = dict.fromkeys(sort for sort, _ in sorts if sort.holds)
+        self._sorts = [[ids[text] for text in sort.texts] for sort in kept]
         self._common: list[_Common] = []
         rare = [(text, 0) for text in _OPAQUE]
         for needle, flag in wanted:
@@ -101,12 +126,12 @@ class Matcher:
                 ends.difference_update([end - shift for end in lists[routine]])
             found |= ends
         decode.sort()  # it is, as a rule; Hyperscan promises nothing
-        return Hits(found, decode)
+        sorts = [sorted(end for each in sort for end in lists[each]) for sort in self._sorts]
+        return Hits(found, decode, sorts)
 
     def matches(self, text: str) -> bool:
         """Whether a needle is in `text`, as far as its searched part goes."""
-        lists = self._scan(text.encode())
-        return any(lists[self._routine :])
+        return bool(self.hits(text.encode()).looked_for)
 
     def _scan(self, block: bytes) -> list[list[int]]:
         lists: list[list[int]] = [[] for _ in range(self._ids + 1)]

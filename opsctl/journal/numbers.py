@@ -96,6 +96,11 @@ class Numbers:
     _trends: list[Verdict] = field(default_factory=list)
     _every: int = 1  # lines that one point stands for
 
+    @property
+    def every(self) -> int:
+        """Lines that one point stands for: more, the longer the input."""
+        return self._every
+
     def decode(
         self, number: int, line: DecodeBatch, text: str = "", alike: Sequence[float] = ()
     ) -> None:

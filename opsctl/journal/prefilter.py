@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from opsctl.journal.decode import DecodeRun, own_lines
 from opsctl.journal.entry import READ, Entry
 from opsctl.journal.lines import Lines, entry_from_line
-from opsctl.journal.matcher import DECODE, Hits, Matcher
+from opsctl.journal.matcher import DECODE, Hits, Matcher, Routine
+from opsctl.journal.windows import HEADS, Windows
 
 Item = tuple[int, Entry | DecodeRun]  # with the number of its (first) line in the input, from 0
 
-# Lines of one process after a head that are passed on, unless so many in a row begin with a tag
-# of their own: then its traceback is over.
-WINDOW: Final = 400
-SETTLED: Final = 20
-# … and of all processes together: one that fell silent is not waited for.
-WINDOW_OF_ALL: Final = 4000
-
-TRACEBACK: Final = "Traceback (most recent call last)"
 # More than a hit in so many bytes is a sign of hits outside of messages; so many fields are kept.
 _DENSE: Final = 4000
 _FIELDS: Final = 50
@@ -32,83 +26,54 @@ _FIELD: Final = re.compile(rb'"([A-Z_0-9]+)" ?: ?"(?:[^"\\]|\\.)*"')
 # Lines that journalctl's indented ones do not continue, and how many are looked back through.
 _NO_HEAD: Final = {b" ", b"{", b"\n", b"\r"}
 _RECALLED: Final = 100
-_RECORD: Final = re.compile(r"\[\d{4}-\d\d-\d\d |INFO: ")
-
-
-@dataclass(frozen=True, slots=True)
-class Last:
-    """Lines of which only the last counts, such as signs of life: those that contain `needle`
-    and whose message `holds`."""
-
-    needle: str
-    holds: Callable[[str], bool]
-
-    def accepts(self, message: str) -> bool:
-        return self.needle in message and self.holds(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What matters: a line that contains one of `needles` as it is, or one of `caseless` (in
-    lower case) in any case; lines after one of `heads` in the same process, which may be a
-    traceback's frames; and decode lines.
-
-    `routine` are texts, as they stand in the input, that lines of a healthy server are full of:
-    a needle that is part of one does not count there. Of the lines under `last` the last one
-    before anything else that matters, and the last in each block, are passed on all the same.
+    lower case) in any case; lines of the same process after one that `opens` a window, as
+    frames of a traceback are; some of the `routine`; and decode lines.
     """
 
-    needles: Sequence[str] = ()
-    caseless: Sequence[str] = ()
-    heads: Sequence[str] = (TRACEBACK,)
-    routine: Sequence[str] = ()
-    last: Sequence[Last] = ()
+    needles: tuple[str, ...] = ()
+    caseless: tuple[str, ...] = ()
+    routine: tuple[Routine, ...] = ()
 
 
-@dataclass(slots=True)
-class _Windows:
-    """The processes that said something of late, whose next lines are wanted too."""
+@lru_cache(maxsize=2)  # compiled in milliseconds, for inputs of which most are small
+def _matcher(selection: Selection) -> Matcher:
+    return Matcher((*selection.needles, *HEADS), selection.caseless, selection.routine)
 
-    _left: dict[int | None, int] = field(default_factory=dict)
-    _settled: dict[int | None, int] = field(default_factory=dict)  # own records in a row
-    _left_of_all: int = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._left)
+class _Found(NamedTuple):
+    """A block, and places in it of decode lines and of each sort of routine lines, in order."""
 
-    def open(self, pid: int | None) -> None:
-        self._left[pid], self._settled[pid], self._left_of_all = WINDOW, 0, WINDOW_OF_ALL
+    block: bytes
+    decode: list[int]
+    routine: list[list[int]]
 
-    def wants(self, entry: Entry) -> bool:
-        """Whether the next line of all, which is `entry`, is in the window of its process."""
-        self._left_of_all -= 1
-        left = self._left.get(entry.pid)
-        if left is not None:
-            settled = self._settled[entry.pid] + 1 if _RECORD.match(entry.message) else 0
-            self._left[entry.pid], self._settled[entry.pid] = left - 1, settled
-            if left == 1 or settled == SETTLED:
-                del self._left[entry.pid]
-        if self._left_of_all <= 0:
-            self._left.clear()
-        return left is not None
+    def has(self, at: int, stop: int) -> bool:
+        """Whether one of them is between."""
+        return any(
+            bisect_left(each, at) < bisect_left(each, stop) for each in (self.decode, *self.routine)
+        )
 
 
 class Prefilter:
     """Fed block by block, in order. `parse` gives the entry of a line, by number and bytes.
 
-    Entries come in the order of their lines. A run of decode lines comes at its first line;
-    the last of their sort (`Selection.last`) stand between its lines, and come after it.
+    What it gives is in the order of the lines, a run of decode lines at its first one.
     """
 
     def __init__(
         self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
     ) -> None:
-        needles = (*selection.needles, *selection.heads)
         self._selection = selection
         self._fields: tuple[bytes, ...] = ()  # beside the message, that contain a needle
-        self._matcher = Matcher(needles, selection.caseless, selection.routine)
+        self._matcher = _matcher(selection)
         self._lines, self._parse = lines, parse
-        self._windows = _Windows()
+        self._windows = Windows()
+        self._sorts = [sort for sort in selection.routine if sort.holds]
 
     def read(self, block: bytes, line: int) -> Generator[Item, None, int]:
         """What matters of whole lines, of which the first is number `line` of the input.
@@ -117,21 +82,31 @@ class Prefilter:
         """
         block, hits = self._without_fields(block)
         decode = own_lines(block, hits.decode)
+        found = _Found(block, decode, hits.routine)
         odd = () if len(decode) == len(hits.decode) else set(hits.decode).difference(decode)
-        at = 0  # all before it is done
+        at = looked = 0  # all before `at` is done; no line before `looked` is looked at again
+        number = line  # of the line at `looked`
         for end in sorted(hits.looked_for.union(odd)):
-            if end <= at:
+            if end <= looked:
                 continue  # in the line of the hit before
-            start = max(block.rfind(b"\n", at, end) + 1, at)
-            line = yield from self._between(block, at, start, line, decode)
-            at = block.find(b"\n", start) + 1
+            start = max(block.rfind(b"\n", looked, end) + 1, looked)
+            at, line = yield from self._windowed(block, at, start, line)
+            number += block.count(b"\n", looked, start)
+            looked = block.find(b"\n", start) + 1
             if block[start : start + 1] == b" ":
                 self._recall(block, start)
-            entry = self._judged(line, block[start : at - 1])
+            windowed = bool(self._windows)
+            known = not windowed and found.has(start, looked)
+            entry = self._judged(number, block[start : looked - 1], known=known)
+            number += 1
+            if entry is None and not windowed:
+                continue  # the needle is in another field, and the stretch goes on
+            yield from self._stretch(found, at, start, line)
             if entry is not None:
-                yield line, entry
-            line += 1
-        line = yield from self._between(block, at, len(block), line, decode)
+                yield number - 1, entry
+            at, line = looked, number
+        at, line = yield from self._windowed(block, at, len(block), line)
+        line = yield from self._stretch(found, at, len(block), line)
         self._recall(block, len(block))
         return line
 
@@ -175,48 +150,67 @@ class Prefilter:
             block = _without(text, block)
         return block, self._matcher.hits(block)
 
-    def _between(
-        self, block: bytes, at: int, stop: int, line: int, decode: list[int]
-    ) -> Generator[Item, None, int]:
-        """Lines without a hit; returns the number of the line at `stop`."""
+    def _windowed(
+        self, block: bytes, at: int, stop: int, line: int
+    ) -> Generator[Item, None, tuple[int, int]]:
+        """Lines without a hit, as far as a window goes; returns where the rest begins, and the
+        number of the line there."""
         while at < stop and self._windows:
             end = block.find(b"\n", at)
             entry = self._judged(line, block[at:end])
             if entry is not None:
                 yield line, entry
             at, line = end + 1, line + 1
-        places = decode[bisect_left(decode, at) : bisect_left(decode, stop)]
-        if places:
-            yield line, DecodeRun(line, at, block, places)
-        for begin, entry in self._last_ones(block, at, stop):
-            yield line + block.count(b"\n", at, begin), entry
+        return at, line
+
+    def _stretch(self, found: _Found, at: int, stop: int, line: int) -> Generator[Item, None, int]:
+        """Lines without a hit, outside of windows; returns the number of the line at `stop`."""
+        block, decode = found.block, found.decode
+        low, high = bisect_left(decode, at), bisect_left(decode, stop)
+        for begin, entry in self._routine(found, at, stop, decode[low:high][-1:]):
+            middle = bisect_left(decode, begin, low, high)
+            if middle > low:
+                yield line, DecodeRun(line, at, block, decode[low:middle])
+            line, low = line + block.count(b"\n", at, begin), middle
+            at = begin
+            yield line, entry
+        if high > low:
+            yield line, DecodeRun(line, at, block, decode[low:high])
         return line + block.count(b"\n", at, stop)
 
-    def _judged(self, line: int, raw: bytes) -> Entry | None:
-        """The entry of a line, if it matters by what its message says, or follows what does."""
+    def _judged(self, line: int, raw: bytes, *, known: bool = False) -> Entry | None:
+        """The entry of a line, if it matters by what its message says, or follows what does. Of
+        a `known` one it is known by its bytes whether it is a decode line or a routine one."""
         entry = self._parse(line, raw)
         if entry is None:
             return None
         message = entry.message
-        follows = bool(self._windows) and self._windows.wants(entry)
-        if any(head in message for head in self._selection.heads):
-            self._windows.open(entry.pid)
+        if self._windows.feed(entry) or self._matcher.matches(message):
             return entry
-        if follows or self._matcher.matches(message) or DECODE in message:
-            return entry
-        return entry if any(last.accepts(message) for last in self._selection.last) else None
+        unseen = not known and (
+            DECODE in message or any(sort.accepts(message) for sort in self._sorts)
+        )
+        return entry if unseen else None
 
-    def _last_ones(self, block: bytes, at: int, stop: int) -> list[tuple[int, Entry]]:
-        found: list[tuple[int, Entry]] = []
-        for last in self._selection.last:
-            needle, end = last.needle.encode(), stop
-            while (place := block.rfind(needle, at, end)) >= 0:
-                end = max(block.rfind(b"\n", at, place) + 1, at)
-                entry = entry_from_line(block[end : block.find(b"\n", place)])
-                if last.accepts(entry.message):
-                    found.append((end, entry))
-                    break
-        return sorted(found, key=lambda each: each[0])
+    def _routine(
+        self, found: _Found, at: int, stop: int, last_decode: list[int]
+    ) -> list[tuple[int, Entry]]:
+        """Where the routine lines begin that are passed on of a stretch, with their entries."""
+        passed: dict[int, Entry] = {}
+        places = [each[bisect_left(each, at) : bisect_left(each, stop)] for each in found.routine]
+        cut = max(last_decode, default=0)
+        for sort, mine in zip(self._sorts, places, strict=True):
+            last = _entries(sort, found.block, reversed(mine), 1)
+            passed |= last
+            if sort.resets:
+                cut = max((cut, *last))
+        for sort, mine in zip(self._sorts, places, strict=True):
+            if sort.most > 1 and len(mine) > 1:
+                after = mine[bisect_left(mine, cut) :]
+                passed |= _entries(sort, found.block, mine, 1)
+                passed |= _entries(sort, found.block, after, sort.most)
+                passed |= _entries(sort, found.block, reversed(after), sort.most)
+        return sorted(passed.items())
 
     def _recall(self, block: bytes, start: int) -> None:
         """Show the parser the line of text that an indented one at `start` may continue."""
@@ -228,6 +222,19 @@ class Prefilter:
             if block[begin : begin + 1] not in _NO_HEAD:
                 self._lines.feed(block[begin : block.find(b"\n", begin)])
                 return
+
+
+def _entries(sort: Routine, block: bytes, places: Iterable[int], most: int) -> dict[int, Entry]:
+    """The first `most` of the lines at `places` that are of this sort, by where they begin."""
+    found: dict[int, Entry] = {}
+    for place in places:
+        begin = block.rfind(b"\n", 0, place) + 1
+        entry = entry_from_line(block[begin : block.find(b"\n", place)])
+        if sort.accepts(entry.message):
+            found[begin] = entry
+        if len(found) == most:
+            break
+    return found
 
 
 def _without(text: bytes, block: bytes) -> bytes:

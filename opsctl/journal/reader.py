@@ -13,13 +13,14 @@ from typing import BinaryIO, Final
 
 from opsctl.journal.entry import Entry
 from opsctl.journal.gaps import NEEDLES, Clock, Gap, told_by
-from opsctl.journal.lines import Lines
+from opsctl.journal.lines import Lines, entry_from_line
 from opsctl.journal.prefilter import Item, Prefilter, Selection
 from opsctl.journal.source import Source, blocks
 from opsctl.journal.text import ANSI_BYTES
 
 _SERVING: Final = re.compile(rb"Decode batch|Prefill batch")
 _STARTING: Final = (b"server_args=", b"Load weight begin", b"Started ")
+_TAIL: Final = 1 << 16  # bytes
 _REALTIME: Final = re.compile(rb'"__REALTIME_TIMESTAMP" ?: ?"(\d+)"')
 _MONOTONIC: Final = re.compile(rb'"__MONOTONIC_TIMESTAMP" ?: ?"(\d+)"')
 _BOOT: Final = re.compile(rb'"_BOOT_ID" ?: ?"([0-9a-f]+)"')
@@ -41,6 +42,7 @@ class Reader:
     gaps: list[Gap] = field(default_factory=list)
     _parser: Lines = field(default_factory=Lines)
     _clock: Clock = field(default_factory=Clock)
+    _tail: bytes = b""
     _begun: bool = False  # whether it is known if the start's first lines are there
 
     def __iter__(self) -> Iterator[Item]:
@@ -51,11 +53,19 @@ class Reader:
         for raw, cut in blocks(Source(self.stream)):
             block = ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
             self._look(block)
+            self._tail = (self._tail + block)[-_TAIL:] if len(block) < _TAIL else block[-_TAIL:]
             self.lines = yield from read(block, self.lines)
             self.size += len(raw)
             if cut:
                 text = "the input breaks off, or a line is too long to read"
                 self.gaps.append(Gap("cut", self.lines - 1, text))
+
+    def backwards(self) -> Iterator[Entry]:
+        """The last entries of what was read, the last one first: whatever they say, they tell
+        how long it went on."""
+        for raw in reversed(self._tail.split(b"\n")[1:-1]):
+            if (entry := entry_from_line(raw)).message:
+                yield entry
 
     def _all(self, block: bytes, line: int) -> Generator[Item, None, int]:
         for raw in block[:-1].split(b"\n"):

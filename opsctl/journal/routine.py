@@ -5,30 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from opsctl.journal.prefilter import Last, Selection
+from opsctl.journal.matcher import Routine
+from opsctl.journal.prefilter import Selection
+from opsctl.journal.silence import ACCESS, KEPT_ANSWERS
+from opsctl.sglang import PrefillBatch, parse_all
 
-# As they stand in a journal: JSON escapes the quotes of an access line. A needle inside of them
-# ("batch", "accept", "post /", "inf") does not count. Other paths than these are looked at.
-_REQUESTS: Final = (
-    "POST /v1/chat/completions HTTP/1.1",
-    "POST /v1/completions HTTP/1.1",
-    "POST /generate HTTP/1.1",
-)
-_QUOTES: Final = ('"', r"\"")
+# Found by the matcher as what they are, so as needles they would only be found twice.
+_BATCHES: Final = {"decode batch", "prefill batch"}
+_CALLS: Final = ("/v1/chat/completions", "/v1/completions", "/generate")
+_HEALTH: Final = ("/health", "/health_generate")
+
+
+def _answered(method: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Access lines as they stand in a journal: JSON escapes their quotes."""
+    requests = [f"{method} {path} HTTP/1.1" for path in paths]
+    return tuple(f"{quote}{text}{quote} 200 OK" for text in requests for quote in ('"', r"\""))
+
+
+def _is_access(message: str, method: str) -> bool:
+    found = ACCESS.match(message)
+    return found is not None and found["method"] == method and found["status"] == "200"
+
+
+# Signs of life, of which the last counts, and health checks, of which silence asks for more.
+# Other paths than these are looked at.
 ROUTINE: Final = (
-    "INFO:     ",
-    "Prefill batch",
-    ", accept len: ",
-    ", accept rate: ",
-    *(f"{quote}{request}{quote} 200 OK" for request in _REQUESTS for quote in _QUOTES),
-)
-# Signs of life: an answer, and a batch.
-LAST: Final = (
-    Last("POST /", lambda message: message.rstrip().endswith("200 OK")),
-    Last("Prefill batch", lambda message: True),
+    Routine(("INFO:     ",)),
+    Routine((", accept len: ", ", accept rate: ")),
+    Routine(_answered("GET", ["/metrics"])),
+    Routine(_answered("POST", _CALLS), lambda message: _is_access(message, "POST")),
+    Routine(
+        ("Prefill batch",),
+        lambda message: any(isinstance(line, PrefillBatch) for line in parse_all(message)),
+        resets=True,
+    ),
+    Routine(
+        _answered("GET", _HEALTH),
+        lambda message: _is_access(message, "GET"),
+        most=KEPT_ANSWERS,
+    ),
 )
 
 
 def selection(needles: Iterable[str]) -> Selection:
     """Of a rule base's needles: lower-case texts, one of which is in each line that matters."""
-    return Selection(caseless=tuple(needles), routine=ROUTINE, last=LAST)
+    return Selection(
+        caseless=tuple(needle for needle in needles if needle not in _BATCHES), routine=ROUTINE
+    )

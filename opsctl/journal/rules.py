@@ -55,12 +55,13 @@ _SAYS_NOTHING: Final = re.compile(
 # Needles of the lines that a busy server prints all the time. Such lines count one by one: they
 # open no traceback, so a reader need not look at what follows them.
 STEADY_NEEDLES: Final = (
-    "decode batch", "prefill batch", "accept len", "post /", "get /health",
+    "decode batch", "prefill batch", "accept len", "post /", "get /",
 )  # fmt: skip
 # What tracebacks, numbers, silence and the start's progress need, beside the signs' own.
 _OWN_NEEDLES: Final = (
-    *STEADY_NEEDLES, "traceback (most recent call last)", "error", "exception", '  file "',
-    "timeout", "acceptance", "accept_", "/model_info", "/get_model_info", "sglang is using nccl",
+    *STEADY_NEEDLES, "put /", "patch /", "delete /", "head /", "options /",
+    "traceback (most recent call last)", "error", "exception", '  file "', "timeout", "warn",
+    "acceptance", "accept_", "/model_info", "/get_model_info", "sglang is using nccl",
     "sigterm", "stopping ", "gracefully exiting", "bort request", "interrupt", "refused",
     "socket.gaierror", "incomplete", "avail", "max_total_num_tokens", "server process",
     "application startup", "started ", "graph addresses", "cuda graph bs", *outputs.NEEDLES,
@@ -140,7 +141,7 @@ class RuleBase:
         """Lower-case texts, one of which is in every line (lower-cased) that can matter.
 
         A reader may leave out all other lines, except those that follow the head of a
-        traceback: see `opsctl.journal.traceback.WINDOW`.
+        traceback or a user's text: see `opsctl.journal.windows`.
         """
         own = {needle for sign in self.signs for needle in sign.needles}
         lines = {rule.needle.lower() for rule in grammar.RULES}

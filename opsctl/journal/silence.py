@@ -23,6 +23,8 @@ _RENDEZVOUS: Final = 120.0
 # The longest load on record took 11 minutes, most of it in silence.
 _LOAD: Final = 1800.0
 _HEALTHY_ANSWERS: Final = 3  # without a batch between them
+# Of those in a row so many first ones are kept, or last ones: a reader must not leave these out.
+KEPT_ANSWERS: Final = 2 * _HEALTHY_ANSWERS
 _PROBED_FOR: Final = 15.0
 # Decode lines come every 40 steps: seconds, even at one request and long contexts.
 _UNDER_LOAD: Final = 60.0
@@ -106,11 +108,11 @@ class Silence:
             self._failing = (first, at, self._failing[2] + 1 if self._failing else 1)
             return
         if path.startswith("/health_generate"):
-            del self._answers[2 * _HEALTHY_ANSWERS :]
+            del self._answers[KEPT_ANSWERS:]
             self._answers.append((line, at))
         _, since, running = self._batch
         if running and since and at - since > _UNDER_LOAD:
-            self._answers_under_load = [*self._answers_under_load[:5], line]
+            self._answers_under_load = [*self._answers_under_load[1 - KEPT_ANSWERS :], line]
         crashed = self._crashed
         # It may answer for seconds until its parent, too, is gone.
         if crashed and not self._healthy_after and not 0 < at - crashed[1] < _DEATH:

@@ -8,9 +8,8 @@ from typing import Final
 
 from opsctl.sglang.grammar import split_prefix
 
-# Lines after its head (of the same process) in which a traceback is over: a reader that leaves
-# lines out passes all of these on. Also how many lines of one are kept.
-WINDOW: Final = 400
+# Lines of one that are kept.
+_KEPT: Final = 400
 
 _HEAD: Final = "Traceback (most recent call last):"
 # The last line of a traceback: a class, dotted or not, that is named like an exception.
@@ -83,6 +82,11 @@ class Collector:
         """The traceback that the process's last line belongs to."""
         return self._open.get(pid)
 
+    def close(self, pid: int | None) -> None:
+        """No line of the process belongs to one any more."""
+        self._open.pop(pid, None)
+        self._previous.pop(pid, None)
+
     def feed(self, number: int, pid: int | None, line: str) -> bool:
         """Take in one line. True if it is source code or a frame inside a traceback."""
         _, text = split_prefix(line)
@@ -99,14 +103,14 @@ class Collector:
                 current.lines.append(line)
                 return True
             return _CODE.match(text) is not None or text.startswith('  File "')
-        if text != line or number > current.start + 4 * WINDOW:  # a new record ends it
+        if text != line or number > current.start + 4 * _KEPT:  # a new record ends it
             del self._open[pid]
             return False
         return self._continue(current, number, line)
 
     def _continue(self, current: Traceback, number: int, line: str) -> bool:
         current.end = number
-        if len(current.lines) < WINDOW:
+        if len(current.lines) < _KEPT:
             current.lines.append(line)
         if line.startswith(("  ", "\t")):
             return line.startswith(("    ", '  File "', "  ["))

@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from opsctl import errors, resources
-from opsctl.journal import DecodeRun, Diagnoser, Diagnosis, Entry, Reader
+from opsctl.journal import DecodeRun, Diagnoser, Diagnosis, Gap, Reader
 from opsctl.journal.routine import selection
 from opsctl.journal.rules import needles
 from opsctl.report import DiagnosisReport, Reason
-from opsctl.rollout.session import Session
 from opsctl.units.properties import Unit
+
+if TYPE_CHECKING:  # a file needs no connection
+    from opsctl.rollout.session import Session, StartJournal
+
+# What a start says that has come through its load.
+_UP = {"ready", "decode_stats"}
 
 
 def of_host(session: Session) -> DiagnosisReport:
-    """The journal of the present start, or of the last one where the unit is down."""
+    """The journal of the present start, or of the last one where the unit is down; where systemd
+    has started it again after a crash and it is not up yet, that of the start that crashed."""
     began = time.time()
     facts = session.inspect()
     unit = Unit.from_show(facts["unit"])
-    generation = facts["generation"]
-    patched = generation["files"] if generation and generation.get("set") else ()
-    # A unit that still loads or serves: silence counts up to now.
-    diagnoser = Diagnoser(now=None if unit.down else unit.time, patched=list(patched))
-    count = _fed(diagnoser, session.journal(unit.invocation_id or None))
-    data = {"source": "host", "invocation": unit.invocation_id}
-    report = _report(diagnoser.result(), session.host.name, count, began, data)
+    patched = patched_by(facts)
+    journal = session.read(unit.invocation_id)
+    found = of_start(journal, unit, patched)
+    if unit.n_restarts and not found.incident and found.kind not in _UP:
+        from opsctl.rollout.serving import last_incident
+
+        incident = last_incident(session)
+        if incident is not None and incident.invocation:
+            journal = session.read(incident.invocation)
+            found = of_start(journal, unit, patched)
+    data = {
+        "source": "host",
+        "invocation": journal.invocation,
+        "gaps": [gap.to_json() for gap in journal.gaps],
+        "left_out": journal.left_out,
+    }
+    report = _report(found, session.host.name, len(journal.entries), began, data)
     return report.model_copy(update={"host": session.host.name, "service": session.service.name})
+
+
+def of_start(journal: StartJournal, unit: Unit, patched: Collection[str] = ()) -> Diagnosis:
+    """What a start says, whose `unit` is as it is now; see `Diagnoser` for `patched`."""
+    # Where it still loads or serves, silence counts up to now.
+    goes_on = not unit.down and unit.invocation_id == journal.invocation
+    diagnoser = Diagnoser(now=unit.time if goes_on else None, patched=patched)
+    for number, entry in enumerate(journal.entries):
+        diagnoser.feed(number, entry)
+    _note(diagnoser, journal.gaps)
+    return diagnoser.result()
+
+
+def patched_by(facts: Mapping[str, Any]) -> list[str]:
+    """The files of the patch set that is in place, by what the host says of itself."""
+    generation = facts.get("generation")
+    return list(generation["files"]) if generation and generation.get("set") else []
+
+
+def _note(diagnoser: Diagnoser, gaps: Iterable[Gap]) -> None:
+    for gap in gaps:
+        if gap.loses_lines:
+            diagnoser.note(gap)
 
 
 def of_stream(stream: BinaryIO, name: str) -> DiagnosisReport:
@@ -45,9 +84,10 @@ def of_stream(stream: BinaryIO, name: str) -> DiagnosisReport:
             diagnoser.feed_run(item)
         else:
             diagnoser.feed(number, item)
-    for gap in reader.gaps:
-        diagnoser.note(gap)
-    return _report(diagnoser.result(), name, reader.lines, began, {"source": name})
+    diagnoser.end(reader.backwards())
+    _note(diagnoser, reader.gaps)
+    data = {"source": name, "gaps": [gap.to_json() for gap in reader.gaps]}
+    return _report(diagnoser.result(), name, reader.lines, began, data)
 
 
 def _modules_of_sets() -> list[str]:
@@ -56,14 +96,6 @@ def _modules_of_sets() -> list[str]:
     return [
         path.relative_to(folder).as_posix() for folder in folders for path in folder.rglob("*.py")
     ]
-
-
-def _fed(diagnoser: Diagnoser, entries: Iterable[Entry]) -> int:
-    count = 0
-    for number, entry in enumerate(entries):
-        diagnoser.feed(number, entry)
-        count = number + 1
-    return count
 
 
 def _report(

@@ -20,8 +20,9 @@ from opsctl.acceptance import (
     samples_of,
 )
 from opsctl.errors import Refused
-from opsctl.journal import Diagnosis, Entry, diagnose
+from opsctl.journal import Diagnosis, Entry
 from opsctl.report import Reason, Report
+from opsctl.rollout import diagnosing
 from opsctl.rollout.observe import plain_report
 from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session
@@ -300,7 +301,7 @@ def ask(session: Session) -> Endpoints:
 def _incident(session: Session, unit: Unit) -> Diagnosis:
     if not unit.invocation_id:
         return Diagnosis(incident=False)
-    return diagnose(session.journal(unit.invocation_id, lines=_TAIL))
+    return diagnosing.of_start(session.read(unit.invocation_id, lines=_TAIL), unit)
 
 
 def _whole(arguments: Mapping[str, object], name: str) -> int | None:

@@ -10,17 +10,16 @@ from typing import Any
 from opsctl import errors
 from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
-from opsctl.journal import diagnose
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
+from opsctl.rollout import diagnosing, drift, guard_text
 from opsctl.rollout import doctor as doctor_checks
-from opsctl.rollout import drift, guard_text
 from opsctl.rollout.drift import adopted_text, changed_files
 from opsctl.rollout.plan import find_patchset
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Options
 from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
-from opsctl.rollout.session import Session
+from opsctl.rollout.session import Session, StartJournal
 from opsctl.units.properties import Unit
 
 EXITS: dict[str, int] = {
@@ -181,9 +180,8 @@ def wait(session: Session, options: Options) -> Report:
 
 
 def _not_ready(session: Session, began: float, reason: Reason, invocation: str) -> Report:
-    entries = session.journal(invocation) if invocation else []
-    # It may still be loading: silence counts up to now, and no further.
-    found = diagnose(entries, now=session.unit().time)
+    journal = session.read(invocation) if invocation else StartJournal([])
+    found = diagnosing.of_start(journal, session.unit())
     if found.crash:
         message = f"{reason.message}: {found.summary}"
         reason = Reason(code=reason.code, message=message, remedy=found.remedy or reason.remedy)

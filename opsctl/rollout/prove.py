@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from opsctl.events import Emit, Event
-from opsctl.journal import Acceptance, Entry, diagnose
-from opsctl.rollout.session import Session
+from opsctl.journal import Acceptance, Entry
+from opsctl.rollout import diagnosing
+from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import DecodeBatch, ServerError, parse_all
 from opsctl.smoke import Probes, SmokeResult, UnitFacts, judge, run_probes
 from opsctl.units.properties import Unit
@@ -17,11 +19,11 @@ _DEATH_WAIT = 6.0
 _LAST_LINE_WAIT = 0.3
 
 
-def prove(session: Session, *, strict: bool = True) -> SmokeResult:
+def prove(session: Session, *, strict: bool = True, patched: Collection[str] = ()) -> SmokeResult:
     """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
 
     `strict` holds acceptance against the floor; a restored generation is not, since it may
-    never have reached it.
+    never have reached it. `patched` are the files of the patch set that is in place.
     """
     service = session.service
     before = session.unit()
@@ -32,14 +34,15 @@ def prove(session: Session, *, strict: bool = True) -> SmokeResult:
     else:
         time.sleep(_LAST_LINE_WAIT)
         after = session.unit()
-    entries = session.journal(before.invocation_id) if before.invocation_id else []
+    invocation = before.invocation_id
+    journal = session.read(invocation) if invocation else StartJournal([])
     return judge(
         probes,
         service.smoke,
         unit_before=facts(before),
         unit_after=facts(after),
-        diagnosis=diagnose(entries, now=after.time) if entries else None,
-        acceptance=acceptance_since(entries, before.time),
+        diagnosis=diagnosing.of_start(journal, after, patched) if journal.entries else None,
+        acceptance=acceptance_since(journal.entries, before.time),
         strict_acceptance=strict,
     )
 

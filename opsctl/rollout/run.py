@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from opsctl.journal import Diagnosis
 from opsctl.readiness import Ready
+from opsctl.rollout.diagnosing import patched_by
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
 from opsctl.smoke import SmokeResult
@@ -74,6 +75,13 @@ class Run:
     diagnosis: Diagnosis | None = None
     strict: bool = True
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def patched(self) -> Collection[str]:
+        """The files of the patch set that a start runs with, where this run knows them."""
+        if self.plan is not None:
+            return list(self.plan.target["files"])
+        return patched_by(self.facts) if self.target is None else ()
 
     @property
     def budget(self) -> float:

@@ -76,7 +76,7 @@ def serving_of(session: Session, unit: Unit) -> Serving:
 
 def announced(session: Session, unit: Unit) -> bool:
     """The server's own word of readiness in this start's journal, wherever in it."""
-    return bool(session.journal(unit.invocation_id, grep=READY_TEXT, lines=1))
+    return session.first(unit.invocation_id, READY_TEXT) is not None
 
 
 def load_label(session: Session, unit: Unit) -> str:

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from opsctl.errors import LockHeld, OpsctlError, Unreachable, UsageError
 from opsctl.events import Emit, Event, ignore
 from opsctl.inventory import Host, Service
-from opsctl.journal import Entry
+from opsctl.journal import Entry, Gap, gaps
 from opsctl.rollout import guard_text, lock_text
 from opsctl.sglang import SglangClient
 from opsctl.transport import Remote, Subscription
@@ -32,6 +32,26 @@ RECONNECT_FOR = 120.0
 # During a rollout this side speaks so often, and after that much silence the host takes it for
 # lost: a laptop that fell asleep with the service stopped must not keep it so.
 _ALIVE_EVERY, _ALIVE_PATIENCE = 5.0, 60.0
+
+# What of a long start's journal is fetched whole, and what is fetched of the lines before that:
+# a start's own, and all that an incident could show in. In one round trip, filtered on the host:
+# docs/performance.md says why not by every needle of the rules.
+_LINES = 20_000
+_TELLING = (
+    r"server_args=|fired up|[Ee]rror\b|Exception|Traceback|[Oo]ut of memory|[Ww]atchdog|SIG[A-Z]{3}"
+    r"|crashed|exited|[Kk]illed|NaN|Xid|timed out|Retract"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartJournal:
+    """What the host has of a start's journal, oldest first, and what that is known to lack.
+    `left_out`: lines without a word of an incident were not fetched."""
+
+    entries: list[Entry]
+    invocation: str = ""
+    gaps: tuple[Gap, ...] = ()
+    left_out: bool = False
 
 
 @dataclass(slots=True)
@@ -170,6 +190,33 @@ class Session:
             grep=grep,
         )
         return [Entry.from_json(entry) for entry in shown]
+
+    def read(self, invocation: str, lines: int = _LINES) -> StartJournal:
+        """All that a diagnosis needs of a start's journal, or of the unit's without
+        `invocation`; its gaps. Before the last `lines` only up to as many that may tell."""
+        found = self.remote.call(
+            "journal_read",
+            timeout=120,
+            unit=self.service.unit,
+            invocation=invocation or None,
+            lines=lines,
+            telling=_TELLING,
+        )
+        entries = [Entry.from_json(entry) for entry in found["entries"]]
+        told = [gap for line, entry in enumerate(entries) for gap in gaps.told_by(line, entry)]
+        known = (*gaps.of_host(found["facts"]), *told)
+        return StartJournal(entries, invocation, known, bool(found["left_out"]))
+
+    def first(self, invocation: str | None, grep: str) -> Entry | None:
+        """The first entry of a start that matches: looked for from its beginning."""
+        found = self.remote.call(
+            "journal_first",
+            timeout=60,
+            unit=self.service.unit,
+            invocation=invocation,
+            grep=grep,
+        )
+        return Entry.from_json(found) if found else None
 
     @contextlib.contextmanager
     def client(self) -> Iterator[SglangClient]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
-from opsctl.journal import diagnose, redact
+from opsctl.journal import Diagnosis, redact
 from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import doctor, guard_text, guarding, locking, unitplan
+from opsctl.rollout import diagnosing, doctor, guard_text, guarding, locking, unitplan
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Run, StepFailed
@@ -290,13 +290,13 @@ def _go_on(run: Run, lost: Unreachable) -> None:
 
 def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
     """The state says that it died; the journal of that start says of what."""
-    entries = []
+    run.diagnosis = Diagnosis(incident=False)
     if machine.invocation:
         try:
-            entries = run.session.journal(machine.invocation)
+            journal, unit = run.session.read(machine.invocation), run.session.unit()
+            run.diagnosis = diagnosing.of_start(journal, unit, run.patched)
         except OpsctlError as error:  # the cause is known, and must not be lost behind this one
             run.session.emit(Event("wait", "warn", f"no journal: {error.message}"))
-    run.diagnosis = diagnose(entries)
     code: str = failed.cause
     message, remedy = failed.message, failed.remedy
     if run.diagnosis.crash and failed.cause not in {"budget_exceeded", "stalled"}:
@@ -313,7 +313,7 @@ def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
 
 
 def smoke(run: Run) -> str:
-    result = prove(run.session, strict=run.strict)
+    result = prove(run.session, strict=run.strict, patched=run.patched)
     run.smoke = result
     emit_notes(result, run.session.emit)
     if result.verdict == "fail":

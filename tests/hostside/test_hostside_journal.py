@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -116,6 +117,25 @@ def test_what_is_left_of_a_start_and_what_was_dropped(tools: Path) -> None:
     assert facts["started"] == pytest.approx(time.time() - 60, abs=5)
     asked = (tools / "every").read_text()
     assert "--since=@1700000000.500000 MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e" in asked
+
+
+def test_of_a_long_start_the_lines_that_tell_come_along(tools: Path) -> None:
+    entries = [json.dumps({"__CURSOR": name, "MESSAGE": name}) for name in "abcde"]
+    lines = "\\n".join
+    journalctl(
+        tools,
+        f"""case "$*" in
+*--grep=error*) printf '{lines(entries[i] for i in (3, 1, 0))}\\n' ;;
+*MESSAGE_ID=*) ;;
+*--lines=*) printf '{lines(entries[2:])}\\n' ;;
+esac""",
+    )
+    found = journal.read("s.service", "i1", lines=3, telling="error")
+    assert [entry["MESSAGE"] for entry in found["entries"]] == list("abcde"), "each once, in order"
+    assert found["left_out"] is True
+    whole = journal.read("s.service", "i1", lines=4, telling="error")
+    assert [entry["MESSAGE"] for entry in whole["entries"]] == list("cde")
+    assert whole["left_out"] is False
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,13 @@ def test_the_incident_and_its_cure(own_state: Bench) -> None:
     assert broken.code == "tensor_size_mismatch"
     assert INCIDENT in broken.said
 
+    diagnosed = bench.opsctl("diagnose")
+    assert diagnosed.exit_code == 11, diagnosed.said
+    assert (diagnosed.code, diagnosed.report["phase"]) == ("tensor_size_mismatch", "serve")
+    assert any(INCIDENT in line for line in diagnosed.report["lines"])
+    assert "width" in diagnosed.report["remedy"]
+    assert "cuda_graph_runner.py" in diagnosed.report["last_traceback"]
+
     cure = bench.deploy()
     assert cure.exit_code == 0, cure.said
     assert cure.report["data"]["accept_len"] > 3.0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opsctl.journal import Diagnoser, diagnose, entry_from_text
 from opsctl.journal.page import ACTIONS, page
 from opsctl.journal.rules import STEADY_NEEDLES, Sign, needles, rule_base
-from opsctl.journal.traceback import WINDOW
+from opsctl.journal.windows import WINDOW
 
 DATA = Path(__file__).parent / "data"
 BASE = rule_base()

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from rollout_tools import SERVICE, facts
 
-from opsctl.journal import Entry
-from opsctl.rollout.diagnosing import of_host
-from opsctl.rollout.session import Session
+from opsctl.journal import Entry, Gap
+from opsctl.rollout.diagnosing import of_host, of_start
+from opsctl.rollout.session import Session, StartJournal
 from opsctl.units.properties import Unit
 
 CRASH = (
@@ -31,14 +31,20 @@ class FakeSession:
         self.facts = facts(changes)
         self.facts["unit"]["time"] = NOW
         self.entries = [Entry(realtime=NOW - age, message=message)]
-        self.asked: list[str | None] = []
+        self.asked: list[str] = []
+        self.before: list[Entry] = []
+        self.gaps: tuple[Gap, ...] = ()
 
     def inspect(self) -> dict[str, Any]:
         return self.facts
 
-    def journal(self, invocation: str | None) -> list[Entry]:
+    def read(self, invocation: str) -> StartJournal:
         self.asked.append(invocation)
-        return self.entries
+        entries = self.before if invocation == "before" else self.entries
+        return StartJournal(entries, invocation, self.gaps)
+
+    def journal(self, invocation: None, *, lines: int) -> list[Entry]:
+        return [*self.before, *self.entries]
 
 
 def session(message: str, age: float = 0.0, **changes: Any) -> FakeSession:
@@ -66,3 +72,40 @@ def test_the_files_of_a_patch_set_are_known(patch_set: Any, action: str) -> None
 @pytest.mark.parametrize(("age", "kind"), [(10.0, "load_progress"), (300.0, "nccl_hang")])
 def test_silence_counts_up_to_the_hosts_now(age: float, kind: str) -> None:
     assert of_host(cast(Session, session(BEGIN, age))).kind == kind
+
+
+def test_what_the_host_has_lost_is_said() -> None:
+    fake = session("[2026-01-01 00:00:00] The server is fired up and ready to roll!")
+    assert of_host(cast(Session, fake)).kind == "ready"
+    fake.gaps = (Gap("suppressed", 0, "7 lines were dropped by journald's rate limit", 7),)
+    report = of_host(cast(Session, fake))
+    assert (report.verdict, report.kind) == ("pass", "journal_gap")
+    assert report.data["gaps"][0]["count"] == 7
+    assert "LogRateLimitIntervalSec" in report.data["gaps"][0]["remedy"]
+
+
+def test_a_start_that_is_over_is_not_waited_for() -> None:
+    """Its journal ends where it does, whatever the unit does now."""
+    fake = session("[2026-01-01 00:00:00] Load weight begin. avail mem=1.0 GB", 3600.0)
+    unit = Unit.from_show(fake.facts["unit"])
+    present, over = (StartJournal(fake.entries, each) for each in (unit.invocation_id, "before"))
+    assert of_start(present, unit).kind == "startup_timeout"
+    assert of_start(over, unit).kind == "load_progress"
+
+
+@pytest.mark.parametrize(
+    ("message", "restarts", "kind"),
+    [
+        (BEGIN, 1, "python_error"),
+        (BEGIN, 0, "load_progress"),
+        ("[2026-01-01 00:00:09] The server is fired up and ready to roll!", 1, "ready"),
+    ],
+    ids=["loading again", "started by hand", "up again"],
+)
+def test_what_systemd_started_again_crashed_before(message: str, restarts: int, kind: str) -> None:
+    fake = session(message)
+    fake.facts["unit"]["NRestarts"] = str(restarts)
+    fake.before = [Entry(realtime=NOW - 60, message=CRASH, invocation="before")]
+    report = of_host(cast(Session, fake))
+    assert report.kind == kind
+    assert (report.data["invocation"] == "before") is report.incident

@@ -16,7 +16,7 @@ from opsctl.errors import Refused
 from opsctl.journal import Entry
 from opsctl.report import Report
 from opsctl.rollout.metering import Meter, Scope, report_of
-from opsctl.rollout.session import Session
+from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import SglangClient
 from opsctl.units.properties import Unit
 
@@ -85,6 +85,9 @@ class Host:
             and entry.realtime >= (since or 0.0)
             and re.search(grep or "", entry.message)
         ][-lines:]
+
+    def read(self, invocation: str, lines: int) -> StartJournal:
+        return StartJournal(self.journal(invocation, lines=lines), invocation)
 
     def unit(self) -> Unit:
         state = ("active", "running") if self.active else ("failed", "failed")

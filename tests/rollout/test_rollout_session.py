@@ -111,6 +111,37 @@ def test_what_the_host_program_is_told() -> None:
     assert (journal[1]["invocation"], journal[1]["lines"], journal[1]["grep"]) == ("i1", 5, "x")
 
 
+def test_a_starts_journal_and_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "entries": [{"MESSAGE": "Suppressed 3 messages from s.service"}, {"MESSAGE": "b"}],
+        "facts": {"started": 100.0, "begins": 160.0, "suppressed": []},
+        "left_out": True,
+        "report": None,  # for the question at the connect
+    }
+    monkeypatch.setattr(FakeRemote, "call", lambda self, op, **given: said)
+    found = session(Connector()).read("i1")
+    assert [entry.message for entry in found.entries][1:] == ["b"]
+    assert (found.invocation, found.left_out) == ("i1", True)
+    assert [(gap.kind, gap.count) for gap in found.gaps] == [("rotated", None), ("suppressed", 3)]
+
+
+@pytest.mark.parametrize(("answer", "message"), [({"MESSAGE": "a"}, "a"), (None, None)])
+def test_the_first_entry_that_matches(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, message: str | None
+) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self: FakeRemote, op: str, **given: Any) -> Any:
+        asked.append((op, given))
+        return answer if op == "journal_first" else self.guard
+
+    monkeypatch.setattr(FakeRemote, "call", call)
+    found = session(Connector()).first("i1", "x")
+    assert (found and found.message) == message
+    op, given = asked[-1]
+    assert (op, given["invocation"], given["grep"]) == ("journal_first", "i1", "x")
+
+
 def test_a_lost_connection_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     connect = Connector()

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 import journal_sample
-from journal_speed import needles
 
+from opsctl.journal.rules import needles
 from opsctl.journal.source import BLOCK
 
 Search = Callable[[bytes], int]

@@ -39,10 +39,9 @@ ROUTINE: Final = (
         lambda message: any(isinstance(line, PrefillBatch) for line in parse_all(message)),
         resets=True,
     ),
-    Routine(
-        _answered("GET", _HEALTH),
-        lambda message: _is_access(message, "GET"),
-        most=KEPT_ANSWERS,
+    *(
+        Routine(_answered("GET", [path]), lambda message: _is_access(message, "GET"), KEPT_ANSWERS)
+        for path in _HEALTH
     ),
 )
 

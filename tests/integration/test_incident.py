@@ -32,7 +32,7 @@ def test_the_incident_and_its_cure(own_state: Bench) -> None:
 
     diagnosed = bench.opsctl("diagnose")
     assert diagnosed.exit_code == 11, diagnosed.said
-    assert (diagnosed.code, diagnosed.report["phase"]) == ("tensor_size_mismatch", "serve")
+    assert (diagnosed.code, diagnosed.report["phase"]) == ("tensor_size_mismatch", "warmup")
     assert any(INCIDENT in line for line in diagnosed.report["lines"])
     assert "width" in diagnosed.report["remedy"]
     assert "cuda_graph_runner.py" in diagnosed.report["last_traceback"]

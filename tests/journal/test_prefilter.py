@@ -173,6 +173,22 @@ def test_what_matters_is_passed_on(lines: list[Line], block: int) -> None:
     assert judged[0] == judged[1]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(1, 16)), max_size=9), st.integers(1, 40))
+def test_silence_is_judged_as_if_all_was_read(chosen: list[tuple[int, int]], seconds: int) -> None:
+    """Health checks and batches with a time, and a line that tells of a death now and then."""
+    health = [line for line in STEADY if '"GET /health' in line]
+    alive = [line for line in STEADY if "batch" in line or "POST" in line]
+    sorts = [*health, *health, *alive, LOUD[9]]
+    lines = [sorts[n % len(sorts)] for n, times in chosen for _ in range(times)]
+    stamped = (
+        {"__REALTIME_TIMESTAMP": str((1_795_962_504 + n * seconds) * 10**6), "MESSAGE": line}
+        for n, line in enumerate(lines)
+    )
+    data = "".join(json.dumps(fields) + "\n" for fields in stamped).encode()
+    assert judgement(diagnosed(data, SELECTION)) == judgement(diagnosed(data, None))
+
+
 def reported() -> list[str]:
     names = ("public-reports.jsonl", "unlike.jsonl", "own.jsonl")
     rows = [json.loads(row) for name in names for row in (DATA / name).read_text().splitlines()]

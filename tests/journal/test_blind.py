@@ -77,7 +77,8 @@ def test_sound_answers_and_words_in_them_are_no_incident(line: str) -> None:
 
 
 def test_the_rest_of_an_excerpt_is_what_counts() -> None:
-    """That its start is missing is said beside, and never the kind."""
+    """That its start is missing is among the report's gaps, and never the kind."""
     line = "[2026-01-31 10:20:30 TP0] Decode batch, #running-req: 1, #token: 9, token usage: 0.00"
     found = diagnosed({"lines": [line]})
-    assert (found.kind, found.also) == ("decode_stats", ("journal_gap",))
+    assert (found.kind, found.also) == ("decode_stats", ())
+    assert [gap["kind"] for gap in found.data["gaps"]] == ["midway"]

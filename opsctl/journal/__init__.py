@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opsctl.journal.acceptance import Acceptance, Spread
-from opsctl.journal.decode import DecodeLine, DecodeRun
+from opsctl.journal.decode import DecodeRun
 from opsctl.journal.diagnosis import ACCEPTANCE_KINDS, Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.gaps import Gap
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCEPTANCE_KINDS",
     "Acceptance",
-    "DecodeLine",
     "DecodeRun",
     "Diagnoser",
     "Diagnosis",

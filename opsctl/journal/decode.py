@@ -1,21 +1,19 @@
 """Decode lines, most lines of a long journal, by their places in a block of raw bytes.
 
-They are what `opsctl.sglang.DecodeBatch` is, for a fraction of its price: nothing is parsed
-until a figure is asked for. Fields are found by their keys, as in `opsctl.sglang.grammar`:
-their order and neighbours differ between versions.
+What is wanted of each, its rank and its accept length, is found by its key, for a fraction of
+the price of an `opsctl.sglang.DecodeBatch`; the other figures are the grammar's, of an `entry`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from opsctl.journal.entry import Entry
 from opsctl.journal.lines import entry_from_line
 from opsctl.journal.matcher import COLONS
-from opsctl.journal.plain import PREFIX, iso_time
+from opsctl.journal.plain import PREFIX
 
 _LONGEST_TAG: Final = 80
 _HEAD: Final = len("] Decode batch")
@@ -23,10 +21,6 @@ _OPENERS: Final = tuple(f'"MESSAGE"{colon}"'.encode() for colon in COLONS)
 _PREFIX: Final = re.compile(PREFIX.encode())
 # Possessive: no part of a line is tried twice.
 _LENGTH: Final = re.compile(rb'(?:[^",\\\n]*+,)*? accept len: ([\d.]+)')
-_FIELDS: Final = re.compile(rb'[^"\\\n]*+')
-_GRAPH: Final = re.compile(rb" graph: (True|False)")
-_SPEED: Final = re.compile(rb" gen throughput \(token/s\): ([\d.]+)")
-_RUNNING: Final = re.compile(rb"#running-req: (\d+)")
 _TAG: Final = re.compile(r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)? ?(.*)")
 
 
@@ -55,43 +49,6 @@ def _line_begin(block: bytes, at: int) -> int:
     return block.rfind(b"\n", 0, at) + 1
 
 
-class DecodeLine(NamedTuple):
-    """One decode line; its figures as those of `DecodeBatch`."""
-
-    tag: str  # "2026-01-31 10:20:30 TP0"
-    fields: bytes
-
-    @property
-    def rank(self) -> str:
-        found = _TAG.match(self.tag)
-        return found[1] if found else ""
-
-    @property
-    def tag_time(self) -> float:
-        """Unix seconds by the tag, which has no zone and counts as UTC; 0.0 without one."""
-        return iso_time(self.tag[:19])
-
-    @property
-    def accept_len(self) -> float | None:
-        found = _LENGTH.match(self.fields)
-        return float(found[1]) if found else None
-
-    @property
-    def running(self) -> int:
-        found = _RUNNING.search(self.fields)
-        return int(found[1]) if found else 0
-
-    @property
-    def cuda_graph(self) -> bool | None:
-        found = _GRAPH.search(self.fields)
-        return found[1] == b"True" if found else None
-
-    @property
-    def gen_throughput(self) -> float | None:
-        found = _SPEED.search(self.fields)
-        return float(found[1]) if found else None
-
-
 @dataclass(frozen=True, slots=True)
 class DecodeRun:
     """Decode lines between which nothing else of interest stands, in order.
@@ -106,15 +63,6 @@ class DecodeRun:
 
     def __len__(self) -> int:
         return len(self.places)
-
-    def __iter__(self) -> Iterator[DecodeLine]:
-        for place in self.places:
-            tag_end = self.block.rfind(b"]", 0, place)
-            tag = self.block.rfind(b"[", max(0, place - _LONGEST_TAG), tag_end) + 1
-            fields = _FIELDS.match(self.block, place)
-            yield DecodeLine(
-                self.block[tag:tag_end].decode("utf-8", "replace"), fields[0] if fields else b""
-            )
 
     @property
     def accept_lens(self) -> list[float]:
@@ -146,8 +94,14 @@ class DecodeRun:
         block, end = self.block, self.places[0]
         tag = block[block.rfind(b" ", 0, end - _HEAD) : end]
         if all(block.endswith(tag, 0, place) for place in self.places):  # nearly always
-            return [next(iter(self)).rank] * len(self)
-        return [line.rank for line in self]
+            return [self._rank(end)] * len(self)
+        return [self._rank(place) for place in self.places]
+
+    def _rank(self, place: int) -> str:
+        tag_end = self.block.rfind(b"]", 0, place)
+        tag = self.block.rfind(b"[", max(0, place - _LONGEST_TAG), tag_end) + 1
+        found = _TAG.match(self.block[tag:tag_end].decode("utf-8", "replace"))
+        return found[1] if found else ""
 
     def entry(self, index: int) -> Entry:
         """One of them, negative from the end, as any other entry."""

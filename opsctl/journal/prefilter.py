@@ -68,7 +68,6 @@ class Prefilter:
     def __init__(
         self, selection: Selection, lines: Lines, parse: Callable[[int, bytes], Entry | None]
     ) -> None:
-        self._selection = selection
         self._fields: tuple[bytes, ...] = ()  # beside the message, that contain a needle
         self._matcher = _matcher(selection)
         self._lines, self._parse = lines, parse

@@ -187,6 +187,18 @@ _COMMON_META: Final = {
     "accept_rate": ("spec_accept_rate",),
 }
 
+
+def _with_dflash(counter: str) -> Mapping[str, tuple[Line, ...]]:
+    """0.5.11 and 0.5.12, which differ in what a verify step calls the drafts it keeps."""
+    return {
+        **_BEFORE_0_5_23,
+        "decode": _decode(_REPORT, _POOL),
+        "prefill": _prefill(_REPORT, _POOL),
+        "draft_ready": _one(_DFLASH, _DFLASH_READY),
+        "verify_completed": _one(_DFLASH, f"DFLASH verify completed. {counter}={{}}"),
+    }
+
+
 # Newest first. Between two releases that were read nothing is known: a boundary stands at the
 # first release that is known to be different.
 RELEASES: Final[tuple[Release, ...]] = (
@@ -232,15 +244,7 @@ RELEASES: Final[tuple[Release, ...]] = (
         since=(0, 5, 12),
         read="0.5.12.post1",
         accept_rate="drafts",
-        lines={
-            **_BEFORE_0_5_23,
-            "decode": _decode(_REPORT, _POOL),
-            "prefill": _prefill(_REPORT, _POOL),
-            "draft_ready": _one(_DFLASH, _DFLASH_READY),
-            "verify_completed": _one(
-                _DFLASH, "DFLASH verify completed. num_correct_drafts_per_req={}"
-            ),
-        },
+        lines=_with_dflash("num_correct_drafts_per_req"),
         endpoints=_routes(),
         meta_info={
             **_COMMON_META,
@@ -253,15 +257,7 @@ RELEASES: Final[tuple[Release, ...]] = (
         since=(0, 5, 11),
         read="0.5.11",
         accept_rate="drafts",
-        lines={
-            **_BEFORE_0_5_23,
-            "decode": _decode(_REPORT, _POOL),
-            "prefill": _prefill(_REPORT, _POOL),
-            "draft_ready": _one(_DFLASH, _DFLASH_READY),
-            "verify_completed": _one(
-                _DFLASH, "DFLASH verify completed. num_accepted_drafts_per_req={}"
-            ),
-        },
+        lines=_with_dflash("num_accepted_drafts_per_req"),
         endpoints=_routes(),
         meta_info={
             **_COMMON_META,

@@ -158,7 +158,7 @@ def wait(session: Session, options: Options) -> Report:
             return plain_report(session, "wait", text, data={"ready_s": 0.0})
         remedy = "it may hang: opsctl logs; or listen or port in the inventory is not the unit's"
         reason = Reason(code=serving.code, message=serving.text, remedy=remedy)
-        return _not_ready(session, began, reason, unit.invocation_id)
+        return _not_ready(session, began, reason, unit.invocation_id, facts)
     load = session.service.load
     machine = Readiness(
         previous_invocation="",
@@ -176,12 +176,14 @@ def wait(session: Session, options: Options) -> Report:
         data = {"ready_s": round(outcome.ready_s, 3), "lag_s": round(outcome.lag_s, 3)}
         return plain_report(session, "wait", text, data=data)
     reason = Reason(code=outcome.cause, message=outcome.message, remedy=outcome.remedy)
-    return _not_ready(session, began, reason, machine.invocation)
+    return _not_ready(session, began, reason, machine.invocation, facts)
 
 
-def _not_ready(session: Session, began: float, reason: Reason, invocation: str) -> Report:
+def _not_ready(
+    session: Session, began: float, reason: Reason, invocation: str, facts: Mapping[str, Any]
+) -> Report:
     journal = session.read(invocation) if invocation else StartJournal([])
-    found = diagnosing.of_start(journal, session.unit())
+    found = diagnosing.of_start(journal, session.unit(), diagnosing.patched_by(facts))
     if found.crash:
         message = f"{reason.message}: {found.summary}"
         reason = Reason(code=reason.code, message=message, remedy=found.remedy or reason.remedy)

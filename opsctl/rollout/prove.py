@@ -19,13 +19,18 @@ _DEATH_WAIT = 6.0
 _LAST_LINE_WAIT = 0.3
 
 
-def prove(session: Session, *, strict: bool = True, patched: Collection[str] = ()) -> SmokeResult:
+def prove(
+    session: Session, *, strict: bool = True, patched: Collection[str] | None = None
+) -> SmokeResult:
     """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
 
     `strict` holds acceptance against the floor; a restored generation is not, since it may
-    never have reached it. `patched` are the files of the patch set that is in place.
+    never have reached it. `patched` are the files of the patch set that is in place; without,
+    the host is asked.
     """
     service = session.service
+    if patched is None:
+        patched = diagnosing.patched_by(session.inspect())
     before = session.unit()
     with session.client() as client:
         probes = run_probes(client, service.smoke, service.model.served_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,7 +16,9 @@ from opsctl.units.properties import Unit
 # Of srt/entrypoints/http_server.py, the same in 0.5.11, 0.5.12.post1 and 0.5.23.
 READY_TEXT = "The server is fired up and ready to roll!"
 
-# How far back the last incident is looked for.
+# Where an incident is looked for, and how much of the start that it ended is then read: the
+# telling lines of weeks are few, and a status must not ship megabytes to find none.
+_TELLING_LINES = 500
 _INCIDENT_LINES = 5000
 
 
@@ -33,17 +36,27 @@ class Incident:
 
 
 def last_incident(session: Session) -> Incident | None:
-    """Over all starts in the last `_INCIDENT_LINES` lines of the unit."""
-    entries = session.journal(None, lines=_INCIDENT_LINES)
-    starts: list[list[Entry]] = [
-        list(lines) for _, lines in groupby(entries, key=lambda entry: entry.invocation)
-    ]
-    for lines in reversed(starts):
-        found = diagnose(lines, now=lines[-1].realtime)
-        if found.crash:
-            first = lines[found.decisive[0]] if found.decisive else lines[-1]
-            return Incident(first.realtime, first.invocation, found)
+    """Over all starts of the unit in its last lines and in those before them that may tell."""
+    entries = session.read("", _TELLING_LINES).entries
+    starts = groupby(entries, key=lambda entry: entry.invocation)
+    for invocation, lines in reversed([(key, list(lines)) for key, lines in starts]):
+        found = _crash(lines)
+        if found is not None and invocation:
+            # Without the lines between those that tell, a traceback lacks its frames.
+            found = _crash(session.read(invocation, _INCIDENT_LINES).entries)
+        if found is not None:
+            return found
     return None
+
+
+def _crash(lines: Sequence[Entry]) -> Incident | None:
+    if not lines:  # vacuumed away meanwhile
+        return None
+    found = diagnose(lines, now=lines[-1].realtime)
+    if not found.crash:
+        return None
+    first = lines[found.decisive[0]] if found.decisive else lines[-1]
+    return Incident(first.realtime, first.invocation, found)
 
 
 @dataclass(frozen=True, slots=True)

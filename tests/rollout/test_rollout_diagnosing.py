@@ -10,6 +10,7 @@ from rollout_tools import SERVICE, facts
 
 from opsctl.journal import Entry, Gap
 from opsctl.rollout.diagnosing import of_host, of_start
+from opsctl.rollout.serving import last_incident
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.units.properties import Unit
 
@@ -38,13 +39,14 @@ class FakeSession:
     def inspect(self) -> dict[str, Any]:
         return self.facts
 
-    def read(self, invocation: str) -> StartJournal:
+    def read(self, invocation: str, lines: int = 0) -> StartJournal:
         self.asked.append(invocation)
         entries = self.before if invocation == "before" else self.entries
+        if not invocation:  # of all starts, and of those before the last `lines` those that tell
+            every = [*self.before, *self.entries]
+            entries = [each for each in every[:-lines] if "error" in each.message.lower()]
+            entries += every[-lines:]
         return StartJournal(entries, invocation, self.gaps)
-
-    def journal(self, invocation: None, *, lines: int) -> list[Entry]:
-        return [*self.before, *self.entries]
 
 
 def session(message: str, age: float = 0.0, **changes: Any) -> FakeSession:
@@ -109,3 +111,19 @@ def test_what_systemd_started_again_crashed_before(message: str, restarts: int, 
     report = of_host(cast(Session, fake))
     assert report.kind == kind
     assert (report.data["invocation"] == "before") is report.incident
+
+
+def test_the_last_incident_is_read_whole_once_it_is_found() -> None:
+    """Of the lines long before only those come that tell: not the frames of a traceback."""
+    fake = session("served")
+    told = [line.split("] ")[-1] for line in CRASH.split("\n")]
+    crash = [Entry(realtime=NOW - 60, message=line, invocation="before") for line in told]
+    fake.before = [*crash, Entry(realtime=NOW - 50, message="it ends", invocation="before")]
+    fake.entries *= 600
+    found = last_incident(cast(Session, fake))
+    assert found is not None
+    assert (found.invocation, found.diagnosis.kind) == ("before", "python_error")
+    assert found.diagnosis.decisive == (2,)
+    assert fake.asked == ["", "before"]
+    fake.before = fake.before[-1:]
+    assert last_incident(cast(Session, fake)) is None

@@ -59,7 +59,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
 ) -> Report | None:
     """The journal of the present start, systemd's own lines about it included."""
-    from opsctl.rollout import observe
+    from opsctl.rollout.reports import plain_report
 
     if follow and command.json:
         raise UsageError("--follow has no end, so no report", remedy="leave one of them out")
@@ -71,7 +71,7 @@ def logs(
         _follow(session, entries[-1].realtime if entries else 0.0)
         return None
     data = {"invocation": invocation, "entries": [_entry(e) for e in entries]}
-    return observe.plain_report(session, "logs", counted(len(entries), "line"), data=data)
+    return plain_report(session, "logs", counted(len(entries), "line"), data=data)
 
 
 def _follow(session: Any, after: float) -> None:

@@ -1,4 +1,4 @@
-"""deploy, plan, restart, rollback, wait and smoke."""
+"""deploy, plan, restart, rollback, confirm and wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
-    for function in (deploy, plan, restart, rollback, confirm, wait, smoke):
+    for function in (deploy, plan, restart, rollback, confirm, wait):
         app.command()(on_host(function))
 
 
@@ -107,13 +107,18 @@ def restart(
     stall: opt.StallOption = None,
     why: opt.WhyOption = "",
     lock_wait: opt.LockWaitOption = None,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Without speculative decoding, until the next start."),
+    ] = False,
     yes: opt.YesOption = False,
 ) -> Report:
     """Restart the unit, wait for the load under its budget, and prove it."""
     from opsctl.rollout import commands
 
-    chosen = chosen_options(budget, stall, why, lock_wait)
-    ask(f"Restart {session.service.unit} on {session.host.name}?", yes=yes)
+    chosen = chosen_options(budget, stall, why, lock_wait, plain=plain)
+    how = " without speculation" if plain else ""
+    ask(f"Restart {session.service.unit} on {session.host.name}{how}?", yes=yes)
     return commands.restart(session, command.patches(), chosen)
 
 
@@ -169,10 +174,3 @@ def wait(
     from opsctl.rollout import observe
 
     return observe.wait(session, chosen_options(budget, stall))
-
-
-def smoke(command: Command, session: Any) -> Report:
-    """Send the smoke requests through the verify path and judge what comes back."""
-    from opsctl.rollout import observe
-
-    return observe.smoke(session)

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from . import probe
+from . import probe, tools
 from . import unit as units
 from .errors import HostFault
 from .install import read_bytes
@@ -119,7 +119,7 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
     write_atomically(path, json.dumps(_ARMING if first else content).encode())
     name = unit_name(site["service"])
     # restart: a guard that is about to exit, its last rollout done, would count as started.
-    done = units.run(["systemctl", "restart", "--", name], timeout=30)
+    done = tools.run(["systemctl", "restart", "--", name], timeout=30)
     if done.returncode != 0:
         if first or before is None:
             disarm(state)
@@ -189,12 +189,12 @@ def _load(name: str) -> None:
     if shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded":
         _systemctl("daemon-reload")
     # Its UnitFileState is of the last reload; this looks at the disk.
-    if units.run(["systemctl", "is-enabled", "--", name]).stdout.strip() != "enabled":
+    if tools.run(["systemctl", "is-enabled", "--", name]).stdout.strip() != "enabled":
         _systemctl("-q", "enable", "--", name)
 
 
 def _systemctl(*words: str) -> None:
-    done = units.run(["systemctl", *words], timeout=60)
+    done = tools.run(["systemctl", *words], timeout=60)
     if done.returncode != 0:
         said = " ".join(words), done.stderr.strip()
         raise HostFault("guard_failed", "`systemctl %s`: %s" % said)

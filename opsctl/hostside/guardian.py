@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from . import audit, guard, probe
+from . import audit, guard, probe, tools
 from . import install as installed
 from . import unit as units
 from .errors import HostFault
@@ -313,7 +313,7 @@ def _started(shown: Dict[str, Any]) -> float:
 
 def _stop(unit: str) -> None:
     """Down, whatever it was doing; a stop that is under way already is waited for."""
-    done = units.run(["systemctl", "stop", "--", unit], timeout=_STOP_BOUND)
+    done = tools.run(["systemctl", "stop", "--", unit], timeout=_STOP_BOUND)
     if done.returncode != 0:
         raise HostFault("unit_job_failed", done.stderr.strip())
 

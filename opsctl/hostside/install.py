@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional
 from .errors import HostFault
 from .held import PREFIX
 from .owner import argv_as, owner
-from .unit import environment
+from .tools import environment
 
 # Run by the service's own Python, so that its site-packages decide. find_spec does not
 # import the package. An editable install has no files in RECORD but a direct_url.json.

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from . import probe
+from . import probe, tools
 from . import unit as units
 from .errors import HostFault
 from .streams import Stream
@@ -119,7 +119,7 @@ def facts(
 
 def _started(unit: str, invocation: Optional[str]) -> Optional[float]:
     argv = ["systemctl", "show", "--property=InvocationID,ExecMainStartTimestampMonotonic"]
-    done = units.run([*argv, "--", unit])
+    done = tools.run([*argv, "--", unit])
     shown = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     ticks = shown.get("ExecMainStartTimestampMonotonic", "")
     if not ticks.isdigit() or ticks == "0" or invocation not in (None, shown.get("InvocationID")):
@@ -156,7 +156,7 @@ def query(
 
 
 def _entries(argv: List[str]) -> List[Entry]:
-    done = units.run(argv, timeout=50)
+    done = tools.run(argv, timeout=50)
     # --grep without a match exits 1 and says nothing.
     bad = _BAD_PATTERN.match(done.stderr.strip())
     if done.returncode != 0 and bad and any(word.startswith("--grep=") for word in argv):
@@ -180,7 +180,7 @@ class Follower:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=units.environment(),
+            env=tools.environment(),
         )
         assert self._process.stdout is not None
         self._descriptor = self._process.stdout.fileno()

@@ -10,7 +10,20 @@ import base64
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import audit, exchange, guard, guardian, importers, journal, probe, prune, unit, unitfiles
+from . import (
+    audit,
+    baselines,
+    exchange,
+    guard,
+    guardian,
+    importers,
+    journal,
+    model,
+    probe,
+    prune,
+    unit,
+    unitfiles,
+)
 from . import install as installed
 from .errors import HostFault
 from .holder import end_holder
@@ -192,10 +205,10 @@ def disarm_guard(site: Site, well: bool = True) -> None:
         guard.clear_report(state)
 
 
-def control(site: Site, verb: str, who: str = "") -> Dict[str, Any]:
+def control(site: Site, verb: str, who: str = "", speculative: bool = True) -> Dict[str, Any]:
     """See `unit.control`."""
-    audit.note(_state(site), "unit." + verb, who=who)
-    return unit.control(site["unit"], verb)
+    audit.note(_state(site), "unit." + verb, who=who, plain=not speculative or None)
+    return unit.control(site["unit"], verb, speculative)
 
 
 def audit_log(site: Site, last: int = 1000) -> List[Record]:
@@ -302,6 +315,22 @@ def generations(site: Site, damaged: bool = False) -> List[Record]:
     return found
 
 
+def list_baselines(site: Site) -> List[str]:
+    return baselines.listed(_state(site))
+
+
+def read_baseline(site: Site, name: str) -> str:
+    return baselines.read(_state(site), name)
+
+
+def write_baseline(site: Site, name: str, text: str) -> Dict[str, str]:
+    return baselines.write(_state(site), name, text)
+
+
+def remove_baseline(site: Site, name: str) -> None:
+    baselines.remove(_state(site), name)
+
+
 OPERATIONS: Dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "read": read,
@@ -323,10 +352,15 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "journal": journal.query,
     "journal_read": journal.read,
     "journal_first": journal.first,
+    "model_facts": model.facts,
+    "list_baselines": list_baselines,
+    "read_baseline": read_baseline,
+    "write_baseline": write_baseline,
+    "remove_baseline": remove_baseline,
 }
 STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}
 # What one host program does one at a time.
 CHANGES = frozenset(
     "lock unlock release_lock arm_guard disarm_guard stage swap conclude record_load "
-    "unit_control".split()
+    "unit_control write_baseline remove_baseline".split()
 )

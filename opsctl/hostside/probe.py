@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from .unit import run
+from .tools import run
 
 _LISTEN = "0A"
 

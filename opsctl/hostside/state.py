@@ -6,6 +6,7 @@
     current                the number of the generation that the files on disk are
     swap                   {from, to} while a swap is under way; its presence means a mixture
     objects/<sha256>       the content of every file that any of them names
+    baselines/<id>.json    what a trusted server answered (`baselines`)
     loads.jsonl            how long each confirmed start took, seconds
     audit.jsonl            what was done, by whom and when (`audit`)
     guard.json, guard.py, guard-report.json   see `guard`

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
+from . import plain
 from .errors import HostFault
+from .tools import run
 
 PROPERTIES = (
     "Id LoadState LoadError ActiveState SubState Result InvocationID NRestarts MainPID "
@@ -19,35 +19,6 @@ PROPERTIES = (
 ).split()
 
 VERBS = frozenset({"start", "stop", "restart", "reset-failed", "daemon-reload"})
-
-
-def environment() -> Dict[str, str]:
-    """What a tool gets of ours: its output is read, and goes by no setting of whoever connects."""
-    path = os.environ.get("PATH") or os.defpath
-    return {"PATH": path, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
-
-
-def run(argv: Sequence[str], timeout: float = 30.0) -> "subprocess.CompletedProcess[str]":
-    """`argv` with its output captured; a tool that is missing or hangs is a named fault."""
-    try:
-        return subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-            timeout=timeout,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except FileNotFoundError:
-        raise HostFault(
-            "tool_missing", "%s is not installed on the host" % argv[0], "install it"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise HostFault(
-            "tool_hangs", "`%s` gave no answer within %.0f s" % (" ".join(argv), timeout)
-        ) from None
 
 
 def show(unit: str) -> Dict[str, Any]:
@@ -68,8 +39,11 @@ def show(unit: str) -> Dict[str, Any]:
     return properties
 
 
-def control(unit: str, verb: str) -> Dict[str, Any]:
+def control(unit: str, verb: str, speculative: bool = True) -> Dict[str, Any]:
     """Queue the job `verb` and return at once: a load may take eleven minutes.
+
+    A start is one as the unit's files say, unless it is to be without speculation: what an
+    earlier one left for that is taken away (`plain`).
 
     A manual restart counts against StartLimitBurst, so `start` and `restart` clear the
     counter first; otherwise the deploy's own restarts could end in start-limit-hit.
@@ -78,6 +52,10 @@ def control(unit: str, verb: str) -> Dict[str, Any]:
         raise HostFault("unknown_verb", "no systemctl verb %r here" % verb)
     commands: List[List[str]] = []
     if verb in ("start", "restart"):
+        if speculative:
+            plain.clear(unit)
+        else:
+            plain.apply(unit)
         commands.append(["systemctl", "reset-failed", "--", unit])
     if verb == "daemon-reload":
         commands.append(["systemctl", "daemon-reload"])

@@ -12,10 +12,10 @@ import os
 import re
 from typing import Any, Dict, List, Optional
 
-from . import unit as units
 from .errors import HostFault
 from .install import read_bytes, sha256
 from .state import Record, State, sync_folder, write_atomically
+from .tools import reload_units
 
 FOLDER = "/etc/systemd/system"
 _DROPIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*\.conf\Z")
@@ -94,7 +94,7 @@ def apply(state: State, unit: str, files: Wanted) -> List[str]:
                 os.mkdir(os.path.dirname(path), 0o755)
             write_atomically(path, state.get(digest), 0o644)
     if changed:
-        _reload()
+        reload_units()
     return changed
 
 
@@ -103,12 +103,6 @@ def _tidy(folder: str) -> None:
         os.rmdir(folder)
         folder = os.path.dirname(folder)
     sync_folder(folder)
-
-
-def _reload() -> None:
-    done = units.run(["systemctl", "daemon-reload"], timeout=60)
-    if done.returncode != 0:
-        raise HostFault("unit_job_failed", "systemctl daemon-reload: %s" % done.stderr.strip())
 
 
 def facts(unit: str) -> Dict[str, Any]:

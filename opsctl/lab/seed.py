@@ -24,10 +24,11 @@ CPU_ARGUMENTS = (
     "--device=cpu",
     "--dtype=float32",
     "--attention-backend=triton",  # the shim's torch backend answers to this name
-    "--cuda-graph-max-bs=4",  # captured by the shim's stand-in
+    *("--cuda-graph-bs", "1", "2", "4"),  # on the shim's stand-in: 3 is padded, 5 has no graph
     "--mem-fraction-static=0.3",
     "--max-total-tokens=4096",
-    "--max-running-requests=4",
+    "--max-running-requests=6",
+    "--chunked-prefill-size=256",  # so that a prompt of some hundred tokens takes several
     "--sleep-on-idle",  # an idle scheduler would keep a core busy, one for each lab
 )
 

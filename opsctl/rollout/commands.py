@@ -8,8 +8,8 @@ from opsctl import errors, resources
 from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import engine, locking, playbook
-from opsctl.rollout.observe import plain_report
 from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
+from opsctl.rollout.reports import plain_report
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.steps import STEPS

@@ -10,6 +10,7 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import lock_text, observe
 from opsctl.rollout.plan import require_state
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
+from opsctl.rollout.reports import EXITS
 from opsctl.rollout.run import Options
 from opsctl.rollout.session import Session
 from opsctl.smoke import SmokeResult
@@ -67,7 +68,7 @@ def confirm(session: Session, options: Options) -> Report:
         host=session.host.name,
         service=session.service.name,
         verdict=result.verdict,
-        exit_code=observe.EXITS[result.verdict],
+        exit_code=EXITS[result.verdict],
         summary=text,
         reasons=tuple(
             Reason(code="smoke_failed", message=reason, remedy=remedy) for reason in result.reasons

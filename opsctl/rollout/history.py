@@ -7,7 +7,7 @@ from typing import Any
 
 from opsctl.errors import Refused
 from opsctl.report import Report
-from opsctl.rollout.observe import plain_report
+from opsctl.rollout.reports import plain_report
 from opsctl.rollout.session import Session
 from opsctl.rollout.way_back import nowhere, rollback_target
 from opsctl.text import counted, ranges

@@ -15,7 +15,7 @@ from opsctl.errors import LockHeld, OpsctlError, Refused, UsageError
 from opsctl.events import Event
 from opsctl.report import Reason, Report
 from opsctl.rollout import guard_text, lock_text
-from opsctl.rollout.observe import plain_report
+from opsctl.rollout.reports import plain_report
 from opsctl.rollout.run import Options
 from opsctl.rollout.session import Session, whoami
 from opsctl.units.properties import Unit

@@ -23,7 +23,7 @@ from opsctl.errors import Refused
 from opsctl.journal import Diagnosis, Entry
 from opsctl.report import Reason, Report
 from opsctl.rollout import diagnosing
-from opsctl.rollout.observe import plain_report
+from opsctl.rollout.reports import plain_report
 from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session
 from opsctl.sglang import ServerArgs, ServerError, parse_all

@@ -12,21 +12,24 @@ from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.readiness import Readiness, Ready, wait_ready
 from opsctl.report import Reason, Report, Verdict
-from opsctl.rollout import diagnosing, drift, guard_text
+from opsctl.rollout import diagnosing, drift, examining, guard_text
 from opsctl.rollout import doctor as doctor_checks
 from opsctl.rollout.drift import adopted_text, changed_files
+from opsctl.rollout.examining import Wanted
 from opsctl.rollout.plan import find_patchset
 from opsctl.rollout.prove import emit_notes, prove, summary
+from opsctl.rollout.reports import EXITS, plain_report
 from opsctl.rollout.run import Options
-from opsctl.rollout.serving import Incident, announced, last_incident, load_label, serving_of
+from opsctl.rollout.serving import (
+    Incident,
+    announced,
+    last_incident,
+    not_running,
+    require_ready,
+    serving_of,
+)
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.units.properties import Unit
-
-EXITS: dict[str, int] = {
-    "pass": errors.EXIT_OK,
-    "fail": errors.EXIT_NOT_RESTORED,
-    "inconclusive": errors.EXIT_INCONCLUSIVE,
-}
 
 
 def status(session: Session) -> Report:
@@ -150,7 +153,7 @@ def wait(session: Session, options: Options) -> Report:
     facts = session.inspect()
     unit = Unit.from_show(facts["unit"])
     if unit.down:
-        raise _not_running(session, unit)
+        raise not_running(session, unit)
     if unit.active and announced(session, unit):
         serving = serving_of(session, unit)
         if serving.verdict == "pass":
@@ -201,35 +204,18 @@ def _not_ready(
     )
 
 
-def _not_running(session: Session, unit: Unit) -> Refused:
-    incident = last_incident(session) if unit.exists else None
-    cause = f"; last incident: {incident.text}" if incident else ""
-    return Refused(
-        f"{unit.name} is {unit.state}: there is no server to ask{cause}",
-        remedy=f"{incident.diagnosis.remedy if incident else ''} "
-        f"Start it with: opsctl restart {session.host.name}".strip(),
-        code="not_running",
-    )
-
-
-def smoke(session: Session) -> Report:
+def smoke(session: Session, wanted: Wanted) -> Report:
     """Prove the server as it runs, changing nothing.
 
     Raises:
-        Refused: the unit is not running, or is still loading.
+        Refused: the unit is not running, or is still loading; see `examining.prepare`.
     """
     began = time.time()
     unit = session.unit()
-    if not unit.active:
-        raise _not_running(session, unit)
-    if not announced(session, unit):
-        raise Refused(
-            f"{unit.name} is still loading: {load_label(session, unit)}",
-            remedy=f"opsctl wait {session.host.name}",
-            code="loading",
-        )
+    require_ready(session, unit)
+    exam = examining.prepare(session, wanted)
     session.emit(Event("smoke", "start"))
-    result = prove(session)
+    result = prove(session, exam=exam)
     emit_notes(result, session.emit)
     if result.verdict == "pass":
         session.emit(Event("smoke", "ok", summary(result)))
@@ -285,24 +271,3 @@ def _doctor_exit(*, failed: bool, unreachable: bool) -> int:
     if unreachable:
         return errors.EXIT_UNREACHABLE
     return errors.EXIT_REFUSED if failed else errors.EXIT_OK
-
-
-def plain_report(
-    session: Session,
-    command: str,
-    text: str,
-    *,
-    generation: int | None = None,
-    data: dict[str, Any] | None = None,
-) -> Report:
-    """A pass with nothing more to say than `text`."""
-    return Report(
-        command=command,
-        host=session.host.name,
-        service=session.service.name,
-        verdict="pass",
-        exit_code=errors.EXIT_OK,
-        summary=text,
-        generation=generation,
-        data=data or {},
-    )

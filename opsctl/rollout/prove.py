@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from opsctl.events import Emit, Event
+from opsctl.inventory.models import Smoke
 from opsctl.journal import Acceptance, Entry
-from opsctl.rollout import diagnosing
+from opsctl.rollout import diagnosing, examining
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import DecodeBatch, ServerError, parse_all
-from opsctl.smoke import Probes, SmokeResult, UnitFacts, judge, run_probes
+from opsctl.smoke import Exam, Probes, SmokeResult, UnitFacts, judge, judge_exam, run_probes
 from opsctl.units.properties import Unit
 
 # After an exception in its forward SGLang needs about 1 s to die, up to 2.6 s measured.
@@ -20,36 +22,58 @@ _LAST_LINE_WAIT = 0.3
 
 
 def prove(
-    session: Session, *, strict: bool = True, patched: Collection[str] | None = None
+    session: Session,
+    *,
+    strict: bool = True,
+    patched: Collection[str] | None = None,
+    exam: Exam | None = None,
+    speculative: bool = True,
 ) -> SmokeResult:
     """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
 
     `strict` holds acceptance against the floor; a restored generation is not, since it may
     never have reached it. `patched` are the files of the patch set that is in place; without,
-    the host is asked.
+    the host is asked. `exam` is what is asked beside the quick level's requests.
     """
     service = session.service
     if patched is None:
         patched = diagnosing.patched_by(session.inspect())
+    settings = service.smoke if speculative else plainly(service.smoke)
     before = session.unit()
     with session.client() as client:
-        probes = run_probes(client, service.smoke, service.model.served_name)
-    if _unanswered(probes):
+        probes = run_probes(client, settings, service.model.served_name)
+    ran = () if exam is None or _unanswered(probes) else examining.run(session, exam)
+    if _unanswered(probes) or any(sample.error for stage in ran for sample in stage.samples):
         after = _see_it_die(session, before)
     else:
         time.sleep(_LAST_LINE_WAIT)
         after = session.unit()
     invocation = before.invocation_id
     journal = session.read(invocation) if invocation else StartJournal([])
-    return judge(
+    result = judge(
         probes,
-        service.smoke,
+        settings,
         unit_before=facts(before),
         unit_after=facts(after),
         diagnosis=diagnosing.of_start(journal, after, patched) if journal.entries else None,
         acceptance=acceptance_since(journal.entries, before.time),
         strict_acceptance=strict,
     )
+    if exam is None:
+        return result
+    lines = tuple(_decode_lines(journal.entries, before.time))
+    seen = replace(examining.look(session, exam, ran), lines=lines)
+    return replace(
+        result,
+        checks=(*result.checks, *judge_exam(exam, seen)),
+        level=exam.level,
+        exam=seen.to_json(),
+    )
+
+
+def plainly(settings: Smoke) -> Smoke:
+    """For a start without speculation."""
+    return settings.model_copy(update={"speculative": False})
 
 
 def facts(unit: Unit) -> UnitFacts:
@@ -63,13 +87,13 @@ def facts(unit: Unit) -> UnitFacts:
 
 def acceptance_since(entries: list[Entry], since: float = 0.0) -> Acceptance:
     """From the decode lines written at or after `since` (Unix seconds on the host)."""
-    return Acceptance.from_lines(
-        line
-        for entry in entries
-        if entry.realtime >= since
-        for line in parse_all(entry.message)
-        if isinstance(line, DecodeBatch)
-    )
+    return Acceptance.from_lines(_decode_lines(entries, since))
+
+
+def _decode_lines(entries: list[Entry], since: float) -> Iterator[DecodeBatch]:
+    for entry in entries:
+        if entry.realtime >= since:
+            yield from (line for line in parse_all(entry.message) if isinstance(line, DecodeBatch))
 
 
 def summary(result: SmokeResult) -> str:
@@ -94,6 +118,8 @@ def verdict_of(result: SmokeResult, ready_s: float | None) -> dict[str, object]:
         "accept_len": result.accept_len,
         "verify_steps": result.verify_steps,
         "ready_s": ready_s,
+        "level": result.level,
+        "exam_accept_len": result.exam["accept_len"] if result.exam else None,
     }
 
 

@@ -44,6 +44,7 @@ class Options:
     why: str = ""
     on_inconclusive: Literal["keep", "restore"] = "keep"
     generation: int | None = None  # rollback's target, None for the recorded predecessor
+    plain: bool = False  # restart without speculative decoding
     lock_wait: float = 0.0  # seconds to wait for somebody else's rollout to end
 
 

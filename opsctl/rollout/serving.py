@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from opsctl.errors import Refused
 from opsctl.journal import Diagnosis, Entry, diagnose
 from opsctl.report import Verdict
 from opsctl.rollout.session import Session
@@ -99,3 +100,27 @@ def load_label(session: Session, unit: Unit) -> str:
             progress.feed(line, entry.realtime)
     since = f", {unit.active_for:.0f} s so far" if unit.active_for else ""
     return progress.label + since
+
+
+def not_running(session: Session, unit: Unit) -> Refused:
+    """With the last crash as the cause, where the journal tells of one."""
+    incident = last_incident(session) if unit.exists else None
+    cause = f"; last incident: {incident.text}" if incident else ""
+    return Refused(
+        f"{unit.name} is {unit.state}: there is no server to ask{cause}",
+        remedy=f"{incident.diagnosis.remedy if incident else ''} "
+        f"Start it with: opsctl restart {session.host.name}".strip(),
+        code="not_running",
+    )
+
+
+def require_ready(session: Session, unit: Unit) -> None:
+    """Raises Refused: the unit is not running, or is still loading."""
+    if not unit.active:
+        raise not_running(session, unit)
+    if not announced(session, unit):
+        raise Refused(
+            f"{unit.name} is still loading: {load_label(session, unit)}",
+            remedy=f"opsctl wait {session.host.name}",
+            code="loading",
+        )

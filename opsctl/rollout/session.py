@@ -21,8 +21,9 @@ from opsctl.events import Emit, Event, ignore
 from opsctl.inventory import Host, Service
 from opsctl.journal import Entry, Gap, gaps
 from opsctl.rollout import guard_text, lock_text
-from opsctl.sglang import SglangClient
+from opsctl.sglang import Completions, SglangClient
 from opsctl.transport import Remote, Subscription
+from opsctl.transport.threads import ThreadedTransport
 from opsctl.units.properties import Unit
 
 Connect = Callable[[], AbstractContextManager[Remote]]
@@ -165,8 +166,10 @@ class Session:
     def unit(self) -> Unit:
         return Unit.from_show(self.remote.call("unit_state", unit=self.service.unit))
 
-    def control(self, verb: str) -> Unit:
-        return Unit.from_show(self.call("unit_control", verb=verb, who=whoami()))
+    def control(self, verb: str, *, speculative: bool = True) -> Unit:
+        """Queue a job of the unit's. A start without speculation is one until the next start."""
+        found = self.call("unit_control", verb=verb, who=whoami(), speculative=speculative)
+        return Unit.from_show(found)
 
     def watch(self, ignore: str = "") -> Subscription:
         return self.remote.stream("watch", unit=self.service.unit, ignore=ignore)
@@ -225,35 +228,56 @@ class Session:
         Raises:
             UsageError: the API key's reference cannot be read.
         """
-        service = self.service
-        key = None
-        if service.api_key is not None:
-            try:
-                key = service.api_key.read()
-            except LookupError as error:
-                raise UsageError(
-                    f"the API key of {service.name}: {error}",
-                    remedy="set what api_key in the inventory refers to",
-                    code="secret_missing",
-                ) from None
-        through_ssh = service.endpoint == "ssh"
-        host = service.connect_host
-        url = f"http://{f'[{host}]' if ':' in host else host}:{service.port}"
-        transport = self.remote.http() if through_ssh else None
-        try:
-            client = SglangClient(
-                url if through_ssh else service.endpoint, api_key=key, transport=transport
-            )
-        except (ValueError, httpx.InvalidURL) as error:
-            secret = isinstance(error, UnicodeError)  # whose text would show a part of the key
-            what = "its API key is not ASCII text" if secret else f"its endpoint: {error}"
-            raise UsageError(
-                f"{service.name}: {what}", remedy="correct it in the inventory, or what it names"
-            ) from None
+        transport = self.remote.http() if self._through_ssh else None
+        with self._checked():
+            client = SglangClient(self._url, api_key=self._api_key(), transport=transport)
         try:
             yield client
         finally:
             client.close()
+
+    def completions(self, version: str | None = None) -> Completions:
+        """The same server for many requests at once. Raises as `client` does."""
+        transport = ThreadedTransport(self.remote.http()) if self._through_ssh else None
+        with self._checked():
+            return Completions(self._url, self._api_key(), transport, version)
+
+    @property
+    def _through_ssh(self) -> bool:
+        return self.service.endpoint == "ssh"
+
+    @property
+    def _url(self) -> str:
+        if not self._through_ssh:
+            return self.service.endpoint
+        host = self.service.connect_host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.service.port}"
+
+    def _api_key(self) -> str | None:
+        if self.service.api_key is None:
+            return None
+        try:
+            return self.service.api_key.read()
+        except LookupError as error:
+            raise UsageError(
+                f"the API key of {self.service.name}: {error}",
+                remedy="set what api_key in the inventory refers to",
+                code="secret_missing",
+            ) from None
+
+    @contextlib.contextmanager
+    def _checked(self) -> Iterator[None]:
+        """What httpx says of an address or a key that it cannot use, as a mistake in the
+        inventory."""
+        try:
+            yield
+        except (ValueError, httpx.InvalidURL) as error:
+            secret = isinstance(error, UnicodeError)  # whose text would show a part of the key
+            what = "its API key is not ASCII text" if secret else f"its endpoint: {error}"
+            raise UsageError(
+                f"{self.service.name}: {what}",
+                remedy="correct it in the inventory, or what it names",
+            ) from None
 
 
 def whoami() -> str:

@@ -234,7 +234,7 @@ def start(run: Run) -> str:
         run.previous_invocation = run.session.unit().invocation_id
         run.open_watch(ignore=run.previous_invocation)
     run.started = time.monotonic()
-    run.session.control("start")
+    run.session.control("start", speculative=not run.options.plain)
     return ""
 
 
@@ -313,7 +313,12 @@ def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
 
 
 def smoke(run: Run) -> str:
-    result = prove(run.session, strict=run.strict, patched=run.patched)
+    result = prove(
+        run.session,
+        strict=run.strict,
+        patched=run.patched,
+        speculative=not run.options.plain,
+    )
     run.smoke = result
     emit_notes(result, run.session.emit)
     if result.verdict == "fail":

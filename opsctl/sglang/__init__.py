@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opsctl.sglang.grammar import parse, parse_all
@@ -30,19 +31,25 @@ from opsctl.sglang.progress import LoadProgress, estimate_remaining
 from opsctl.sglang.spec import SpecCounters
 
 if TYPE_CHECKING:
-    from opsctl.sglang.client import ChatAnswer, GenerateAnswer, ServerError, SglangClient
+    from opsctl.sglang.answers import ChatAnswer, GenerateAnswer, Load, Top
+    from opsctl.sglang.client import SglangClient
+    from opsctl.sglang.completions import Completions, Generation
+    from opsctl.sglang.faults import ServerError
 
 __all__ = [
     "CapturingBatches",
     "ChatAnswer",
+    "Completions",
     "DdtreeMetrics",
     "DecodeBatch",
     "DistributedBegin",
     "DistributedEnd",
     "DraftRunnerReady",
     "GenerateAnswer",
+    "Generation",
     "GraphCapture",
     "KvCacheAllocated",
+    "Load",
     "LoadProgress",
     "LoadWeightBegin",
     "LoadWeightEnd",
@@ -54,6 +61,7 @@ __all__ = [
     "ServerReady",
     "SglangClient",
     "SpecCounters",
+    "Top",
     "UvicornRunning",
     "VerifyCompleted",
     "WeightShards",
@@ -63,13 +71,20 @@ __all__ = [
     "parse_metrics",
 ]
 
-_OF_CLIENT = frozenset({"ChatAnswer", "GenerateAnswer", "ServerError", "SglangClient"})
+# These names bring httpx along, which who reads a log need not load.
+_LATE = {
+    "ChatAnswer": "answers",
+    "Completions": "completions",
+    "GenerateAnswer": "answers",
+    "Generation": "completions",
+    "Load": "answers",
+    "ServerError": "faults",
+    "SglangClient": "client",
+    "Top": "answers",
+}
 
 
 def __getattr__(name: str) -> object:
-    """The client's names bring httpx along, which who reads a log need not load."""
-    if name not in _OF_CLIENT:
+    if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opsctl.sglang import client
-
-    return getattr(client, name)
+    return getattr(import_module(f"opsctl.sglang.{_LATE[name]}"), name)

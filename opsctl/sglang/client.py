@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import httpx
 
+from opsctl.sglang.answers import ChatAnswer, GenerateAnswer, Load, generate_answer
+from opsctl.sglang.faults import Faults, ServerError, authorization
 from opsctl.sglang.metrics import parse_metrics
-from opsctl.sglang.releases import names
-from opsctl.sglang.spec import SpecCounters
-
-Cause = Literal["refused", "timeout", "reset", "status", "malformed", "failed"]
+from opsctl.sglang.releases import RELEASES, names, release_of
 
 # Of server arguments, which /server_info repeats in full (http_server.py:624 and again in
 # internal_states, scheduler.py:3532): never let them out.
 _SECRETS: Final = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password"})
-_BODY_LIMIT: Final = 300
 
 # One name each in every release that was read; /server_info has an older one.
 (_MODELS,), (_CHAT,) = names("endpoints", "models"), names("endpoints", "chat")
 (_GENERATE,), (_METRICS,) = names("endpoints", "generate"), names("endpoints", "metrics")
-
-
-class ServerError(Exception):
-    """The server gave no usable answer. `cause` is stable; `status` is None without one."""
-
-    def __init__(
-        self, message: str, *, cause: Cause, status: int | None = None, body: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.cause: Cause = cause
-        self.status = status
-        self.body = body
-
-
-@dataclass(frozen=True, slots=True)
-class ChatAnswer:
-    """Of `/v1/chat/completions`, which shows no speculation counters in 0.5.11 and 0.5.12."""
-
-    text: str
-    finish_reason: str
-    completion_tokens: int | None
-    prompt_tokens: int | None
-    latency_s: float
-    reasoning: str = ""  # a reasoning parser moves its part of the text here
-
-
-@dataclass(frozen=True, slots=True)
-class GenerateAnswer:
-    """Of the native `/generate`."""
-
-    text: str
-    finish_reason: str
-    completion_tokens: int | None
-    prompt_tokens: int | None
-    latency_s: float
-    meta: SpecCounters
-    output_ids: tuple[int, ...] = ()
+(_HEALTH,) = names("endpoints", "health")
 
 
 @dataclass(slots=True)
@@ -78,13 +40,14 @@ class SglangClient:
     timeout: float = 10.0
     version: str | None = None
     _http: httpx.Client = field(init=False, repr=False)
+    _faults: Faults = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        self._faults = Faults(self.api_key)
         # trust_env off: a proxy variable or ~/.netrc must not come between us and the host.
         self._http = httpx.Client(
             base_url=self.base_url,
-            headers=headers,
+            headers=authorization(self.api_key),
             transport=self.transport,
             timeout=self.timeout,
             trust_env=False,
@@ -154,7 +117,7 @@ class SglangClient:
                 latency_s=latency,
             )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise self._malformed(_CHAT, answer, error) from None
+            raise self._faults.malformed(_CHAT, answer, error) from None
 
     def generate(self, prompt: str, max_new_tokens: int, timeout: float) -> GenerateAnswer:
         """One greedy native generation, whose own counters prove the verify path."""
@@ -169,21 +132,7 @@ class SglangClient:
             },
         )
         latency = time.monotonic() - began
-        try:
-            meta = answer["meta_info"]
-            reason = meta.get("finish_reason")
-            return GenerateAnswer(
-                text=answer.get("text") or "",
-                # {"type": "length", "length": 32}; a plain string in old versions
-                finish_reason=str(reason["type"] if isinstance(reason, dict) else reason or ""),
-                completion_tokens=meta.get("completion_tokens"),
-                prompt_tokens=meta.get("prompt_tokens"),
-                latency_s=latency,
-                meta=SpecCounters.from_meta_info(meta, self.version),
-                output_ids=tuple(answer.get("output_ids") or ()),
-            )
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise self._malformed(_GENERATE, answer, error) from None
+        return generate_answer(answer, latency, self._faults, self.version)
 
     def metrics(self) -> dict[str, float]:
         """The `sglang:*` gauges and counters (needs `--enable-metrics`); see `parse_metrics`."""
@@ -191,7 +140,27 @@ class SglangClient:
         try:
             return parse_metrics(text)
         except ValueError as error:
-            raise self._malformed(_METRICS, text, error) from None
+            raise self._faults.malformed(_METRICS, text, error) from None
+
+    def loads(self) -> list[Load]:
+        """Of each data-parallel rank, what it has under way. `version` says where it is told."""
+        release = release_of(self.version) or RELEASES[0]
+        path = release.endpoints["loads"][0].text
+        text = self._request("GET", path).text
+        try:
+            answer = json.loads(text)
+            each = answer["loads"] if isinstance(answer, dict) else answer
+            return [Load.of(load) for load in each]
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._faults.malformed(path, text, error) from None
+
+    def healthy(self) -> bool:
+        """What /health says: one token from a prefill, or of late any sign of the scheduler's."""
+        try:
+            self._request("GET", _HEALTH)
+        except ServerError:
+            return False
+        return True
 
     def _json(
         self,
@@ -205,9 +174,9 @@ class SglangClient:
         try:
             answer = response.json()
         except ValueError as error:
-            raise self._malformed(path, response.text, error) from None
+            raise self._faults.malformed(path, response.text, error) from None
         if not isinstance(answer, dict):
-            raise self._malformed(path, answer, TypeError("not a JSON object"))
+            raise self._faults.malformed(path, answer, TypeError("not a JSON object"))
         return answer
 
     def _request(
@@ -219,49 +188,12 @@ class SglangClient:
         body: Mapping[str, object] | None = None,
     ) -> httpx.Response:
         what = f"{method} {path}"
-        try:
-            response = self._http.request(
-                method, path, json=body, timeout=self.timeout if timeout is None else timeout
-            )
-        except httpx.ConnectError as error:
-            raise self._error(f"{what}: cannot connect ({error})", "refused") from None
-        except httpx.TimeoutException:
-            seconds = self.timeout if timeout is None else timeout
-            raise self._error(f"{what}: no answer within {seconds:g} s", "timeout") from None
-        except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-            reason = str(error) or "the connection was reset"
-            raise self._error(f"{what}: ended before its answer did ({reason})", "reset") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._error(f"{what}: {error}", "failed") from None
+        seconds = self.timeout if timeout is None else timeout
+        with self._faults.told(what, seconds):
+            response = self._http.request(method, path, json=body, timeout=seconds)
         if response.is_success:
             return response
-        text = self._short(response.text)
-        raise self._error(
-            f"{what}: HTTP {response.status_code}: {text}",
-            "status",
-            status=response.status_code,
-            body=text,
-        )
-
-    def _malformed(self, path: str, answer: object, error: Exception) -> ServerError:
-        return self._error(
-            f"{path}: unexpected answer ({type(error).__name__})",
-            "malformed",
-            status=200,
-            body=self._short(str(answer)),
-        )
-
-    def _error(
-        self, message: str, cause: Cause, *, status: int | None = None, body: str = ""
-    ) -> ServerError:
-        return ServerError(self._hide(message), cause=cause, status=status, body=self._hide(body))
-
-    def _short(self, text: str) -> str:
-        text = " ".join(self._hide(text).split())
-        return text if len(text) <= _BODY_LIMIT else text[:_BODY_LIMIT] + "..."
-
-    def _hide(self, text: str) -> str:
-        return text.replace(self.api_key, "[api key]") if self.api_key else text
+        raise self._faults.status(what, response.status_code, response.text)
 
 
 def _without_secrets(value: Any) -> Any:

@@ -120,15 +120,22 @@ def _prefill(report: str, pool: str, more: str = "#pending-token: {}, ") -> tupl
     return ((head, usage), (head, full_usage))
 
 
-def _routes(prometheus: str = "srt/utils/common.py") -> Mapping[str, tuple[Text, ...]]:
+def _routes(loads: Text, prometheus: str = "srt/utils/common.py") -> Mapping[str, tuple[Text, ...]]:
     return {
         "generate": (Text(_HTTP, "/generate"),),
         "chat": (Text(_HTTP, "/v1/chat/completions"),),
         "models": (Text(_HTTP, "/v1/models"),),
         "server_info": (Text(_HTTP, "/server_info"), Text(_HTTP, "/get_server_info")),
         "metrics": (Text(prometheus, "/metrics"),),
+        "loads": (loads,),
+        "health": (Text(_HTTP, "/health"),),
     }
 
+
+# The older releases have both, but their own middleware fails at the new one under a FastAPI of
+# late 2026 (srt/utils/common.py: `_get_fastapi_request_path` asks an included router's path).
+_NEW_LOADS: Final = Text("srt/entrypoints/v1_loads.py", "/v1/loads")
+_OLD_LOADS: Final = Text(_HTTP, "/get_load")
 
 _START: Final[Mapping[str, tuple[Line, ...]]] = {
     "ready": _one(_HTTP, "The server is fired up and ready to roll!"),
@@ -230,7 +237,7 @@ RELEASES: Final[tuple[Release, ...]] = (
                 "srt/speculative/dflash_worker_v2.py", _DFLASH_READY + ", noise_embed_scale={}"
             ),
         },
-        endpoints=_routes(),
+        endpoints=_routes(_NEW_LOADS),
         meta_info={
             **_COMMON_META,
             "accepted": ("spec_num_correct_drafts",),
@@ -245,7 +252,7 @@ RELEASES: Final[tuple[Release, ...]] = (
         read="0.5.12.post1",
         accept_rate="drafts",
         lines=_with_dflash("num_correct_drafts_per_req"),
-        endpoints=_routes(),
+        endpoints=_routes(_OLD_LOADS),
         meta_info={
             **_COMMON_META,
             "accepted": ("spec_num_correct_drafts", "spec_accepted_drafts"),
@@ -258,7 +265,7 @@ RELEASES: Final[tuple[Release, ...]] = (
         read="0.5.11",
         accept_rate="drafts",
         lines=_with_dflash("num_accepted_drafts_per_req"),
-        endpoints=_routes(),
+        endpoints=_routes(_OLD_LOADS),
         meta_info={
             **_COMMON_META,
             "accepted": ("spec_accepted_drafts",),
@@ -275,7 +282,7 @@ RELEASES: Final[tuple[Release, ...]] = (
             "decode": _decode(_REPORT, _REPORT),
             "prefill": _prefill(_REPORT, _REPORT, more=""),
         },
-        endpoints=_routes(),
+        endpoints=_routes(_OLD_LOADS),
         # spec_accept_token_num and spec_draft_token_num are left alone: what they counted
         # changed more than once before 0.5.11.
         meta_info={**_COMMON_META, "histogram": ("spec_accept_histogram",)},

@@ -1,7 +1,32 @@
-"""Requests that prove a start, and the verdict on their answers."""
+"""Requests that prove a start, and the verdict on their answers.
 
+`quick` is two requests; `standard` and `deep` are an `Exam`, held against a baseline.
+"""
+
+from opsctl.smoke.exam import Exam, Seen
+from opsctl.smoke.exam import judge as judge_exam
 from opsctl.smoke.judge import judge
 from opsctl.smoke.model import Check, Probes, SmokeResult, UnitFacts, Verdict
 from opsctl.smoke.probes import run_probes
+from opsctl.smoke.server import ServerFacts
+from opsctl.smoke.speculation import Thresholds
+from opsctl.smoke.stages import Level, Ran, run_stages, stages
 
-__all__ = ["Check", "Probes", "SmokeResult", "UnitFacts", "Verdict", "judge", "run_probes"]
+__all__ = [
+    "Check",
+    "Exam",
+    "Level",
+    "Probes",
+    "Ran",
+    "Seen",
+    "ServerFacts",
+    "SmokeResult",
+    "Thresholds",
+    "UnitFacts",
+    "Verdict",
+    "judge",
+    "judge_exam",
+    "run_probes",
+    "run_stages",
+    "stages",
+]

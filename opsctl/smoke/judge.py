@@ -9,7 +9,7 @@ from opsctl.journal.acceptance import Acceptance
 from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.text import clean
 from opsctl.repetition import tail_loop, words
-from opsctl.sglang.client import ChatAnswer, GenerateAnswer, ServerError
+from opsctl.sglang import ChatAnswer, GenerateAnswer, ServerError
 from opsctl.smoke.model import QUOTE, Check, Probes, SmokeResult, UnitFacts, Verdict
 
 # Fewer tokens may come from a prefill and a single step: too few to say anything.

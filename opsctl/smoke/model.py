@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from opsctl.journal.acceptance import Acceptance
-from opsctl.sglang.client import ChatAnswer, GenerateAnswer, ServerError
+from opsctl.sglang import ChatAnswer, GenerateAnswer, ServerError
 
 Verdict = Literal["pass", "fail", "inconclusive"]
+# A check that does not apply, or that a level leaves out, is said to be skipped and counts nothing.
+CheckVerdict = Literal["pass", "fail", "inconclusive", "skipped"]
+
+# What a failed check can show, the nearer to the cause the earlier: a dead server answers nothing
+# right either, and drafts that are all believed make wrong text. docs/smoke.md describes each.
+KINDS: Final = (
+    "crash_at_concurrency", "crash_on_shrinking_batch", "crash_on_hang_up", "crash",
+    "false_healthy", "hang", "implausible_acceptance", "zero_acceptance", "verify_path_unused",
+    "cache_divergence", "graph_divergence", "batch_divergence", "verify_divergence",
+    "degenerate_output", "empty_output", "truncated_output", "wrong_answer", "bad_finish",
+    "not_streamed", "stream_divergence", "kv_pool_leak", "acceptance_collapse",
+    "acceptance_regression", "cuda_graph_unused",
+)  # fmt: skip
+
+
+def _rank(kind: str) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
 
 # How much of an answer the evidence quotes.
 QUOTE = 200
@@ -44,13 +62,15 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question with its own verdict. `note` is worth saying although the check passes."""
+    """One question with its own verdict. `note` is worth saying although the check passes;
+    `kind` names what a failure shows, in the words of docs/diagnosis.md and docs/smoke.md."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    kind: str = ""
 
     def to_json(self) -> dict[str, object]:
         shown: dict[str, object] = {
@@ -59,7 +79,22 @@ class Check:
             "reason": self.reason,
             "evidence": dict(self.evidence),
         }
-        return shown | ({"note": self.note} if self.note else {})
+        more = {"note": self.note, "kind": self.kind}
+        return shown | {key: value for key, value in more.items() if value}
+
+
+def overall(checks: Iterable[Check]) -> Verdict:
+    """Fail if any check fails, else inconclusive if any is (or none was made), else pass."""
+    verdicts = {check.verdict for check in checks} - {"skipped"}
+    if "fail" in verdicts:
+        return "fail"
+    return "inconclusive" if "inconclusive" in verdicts or not verdicts else "pass"
+
+
+def reasons(checks: Sequence[Check]) -> tuple[str, ...]:
+    """Why it is not a pass, failures first; empty for a pass."""
+    ranked = [c for v in ("fail", "inconclusive") for c in checks if c.verdict == v]
+    return tuple(f"{check.name}: {check.reason}" for check in ranked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +104,23 @@ class SmokeResult:
     checks: tuple[Check, ...]
     probes: Probes
     acceptance: Acceptance | None = None
+    level: str = "quick"
+    exam: Mapping[str, Any] | None = None  # of the further levels: see `exam.Seen.to_json`
 
     @property
     def verdict(self) -> Verdict:
-        verdicts = {check.verdict for check in self.checks}
-        if "fail" in verdicts:
-            return "fail"
-        return "inconclusive" if "inconclusive" in verdicts or not verdicts else "pass"
+        return overall(self.checks)
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not a pass, failures first; empty for a pass."""
-        ranked = [c for v in ("fail", "inconclusive") for c in self.checks if c.verdict == v]
-        return tuple(f"{check.name}: {check.reason}" for check in ranked)
+        return reasons(self.checks)
+
+    @property
+    def kind(self) -> str:
+        """What the failures show, by the first of `KINDS` that one of them names."""
+        found = {check.kind for check in self.checks if check.verdict == "fail"} - {""}
+        return min(found, key=_rank, default="")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,6 +146,8 @@ class SmokeResult:
     def to_json(self) -> dict[str, object]:
         return {
             "verdict": self.verdict,
+            "level": self.level,
+            "kind": self.kind or None,
             "reasons": list(self.reasons),
             "notes": list(self.notes),
             "tokens": self.tokens,
@@ -114,4 +155,5 @@ class SmokeResult:
             "accept_len": self.accept_len,
             "checks": [check.to_json() for check in self.checks],
             "acceptance": self.acceptance.to_json() if self.acceptance else None,
+            "exam": self.exam,
         }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from opsctl.inventory.models import Smoke
-from opsctl.sglang.client import ChatAnswer, GenerateAnswer, ServerError
+from opsctl.sglang import ChatAnswer, GenerateAnswer, ServerError
 from opsctl.smoke.model import Probes
 
 _Answer = TypeVar("_Answer")

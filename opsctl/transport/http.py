@@ -105,7 +105,9 @@ class ChannelTransport(httpx.BaseTransport):
 
     def __init__(self, open_channel: OpenChannel) -> None:
         self._pool = httpcore.ConnectionPool(
-            network_backend=ChannelBackend(open_channel), max_keepalive_connections=0
+            network_backend=ChannelBackend(open_channel),
+            max_connections=None,  # a load is as wide as its caller makes it
+            max_keepalive_connections=0,
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

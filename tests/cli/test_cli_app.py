@@ -40,6 +40,7 @@ ALL = dict(commands())
 def test_the_commands() -> None:
     assert set(ALL) == {
         *("deploy", "plan", "restart", "rollback", "confirm", "wait", "smoke"),
+        *(f"baseline {verb}" for verb in ("capture", "list", "export", "import", "remove")),
         *("status", "doctor", "logs", "metrics", "diagnose"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),

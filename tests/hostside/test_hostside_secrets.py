@@ -19,7 +19,7 @@ from opsctl.cli.app import app
 from opsctl.events import Event
 from opsctl.inventory import Host, Service
 from opsctl.rollout.session import Connect, Session
-from opsctl.sglang.client import ServerError
+from opsctl.sglang import ServerError
 from opsctl.transport import local
 from opsctl.transport.local import _ProcessPipe
 

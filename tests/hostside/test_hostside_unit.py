@@ -42,7 +42,7 @@ def test_a_tool_gets_no_setting_of_whoever_connects(
     for name in ("SYSTEMD_LOG_LEVEL", "SYSTEMD_PAGER", "SYSTEMD_COLORS", "LC_ALL", "LANGUAGE"):
         monkeypatch.setenv(name, "debug")
     put_tool(tools, "nvidia-smi", "exec env\n")
-    lines = set(unit.run(["nvidia-smi"]).stdout.splitlines())
+    lines = set(tools.run(["nvidia-smi"]).stdout.splitlines())
     shell_adds = {"PWD", "SHLVL", "_", "OLDPWD"}
     assert {line for line in lines if line.partition("=")[0] not in shell_adds} == {
         f"PATH={os.environ['PATH']}",
@@ -99,10 +99,10 @@ def test_a_job_that_systemd_refuses(tools: Path) -> None:
 
 def test_a_tool_that_is_missing_or_hangs() -> None:
     with pytest.raises(HostFault) as caught:
-        unit.run(["/nonexistent/systemctl", "show"])
+        tools.run(["/nonexistent/systemctl", "show"])
     assert caught.value.code == "tool_missing"
     with pytest.raises(HostFault) as caught:
-        unit.run(["sleep", "20"], timeout=0.1)
+        tools.run(["sleep", "20"], timeout=0.1)
     assert (caught.value.code, caught.value.message) == (
         "tool_hangs",
         "`sleep 20` gave no answer within 0 s",

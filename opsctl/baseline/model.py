@@ -1,0 +1,170 @@
+"""A baseline: what a trusted server answered, and which server that was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from opsctl.baseline.compare import Divergence, compare, tolerance
+from opsctl.errors import UsageError
+from opsctl.sglang import GenerateAnswer
+from opsctl.text import counted
+
+# Which arguments decide what is computed, and so whether answers can be compared at all.
+_PRECISION = ("dtype", "quantization", "kv_cache_dtype")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Identity(_Model):
+    """Which server: what must be the same (model and precision), and what is good to know.
+
+    `files` are the SHA-256 of the model's small files and of the names and sizes of its
+    weights; `precision` is the type that logits are computed in.
+    """
+
+    served_name: str
+    model_path: str
+    files: dict[str, str]
+    precision: str
+    quantization: str = ""
+    kv_cache_dtype: str = ""
+    version: str = ""
+    algorithm: str = ""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+    def unlike(self, other: Identity) -> list[str]:
+        """Why the answers of the two cannot be compared; empty if they can."""
+        found = [
+            f"{name} is {ours or 'none'} there and {theirs or 'none'} here"
+            for name, ours, theirs in (
+                ("the precision", self.precision, other.precision),
+                ("the quantization", self.quantization, other.quantization),
+                ("the type of the KV cache", self.kv_cache_dtype, other.kv_cache_dtype),
+            )
+            if ours != theirs
+        ]
+        if self.files != other.files:
+            names = sorted(
+                name
+                for name in self.files.keys() | other.files.keys()
+                if self.files.get(name) != other.files.get(name)
+            )
+            found.append(f"the model is another one ({', '.join(names)})")
+        return found
+
+
+class Answer(_Model):
+    """Of one prompt, greedy. `top[i]` are the likeliest tokens at output token i."""
+
+    prompt: str
+    sha256: str
+    prompt_tokens: int | None = None
+    output_ids: tuple[int, ...]
+    top: tuple[tuple[tuple[int, float], ...], ...] = ()
+    text: str
+    finish_reason: str
+
+    @classmethod
+    def of(cls, prompt: str, sha256: str, answer: GenerateAnswer) -> Answer:
+        return cls(
+            prompt=prompt,
+            sha256=sha256,
+            prompt_tokens=answer.prompt_tokens,
+            output_ids=answer.output_ids,
+            top=answer.top,
+            text=answer.text,
+            finish_reason=answer.finish_reason,
+        )
+
+
+class Baseline(_Model):
+    """`reference` says what vouches for it: "plain", a server without speculation, or "trusted",
+    a server that speculated and was taken at its word."""
+
+    format: Literal[1] = 1
+    created: float
+    host: str
+    service: str
+    generation: int | None = None
+    reference: Literal["plain", "trusted"]
+    identity: Identity
+    answers: Annotated[tuple[Answer, ...], Field(min_length=1)]
+
+    @property
+    def id(self) -> str:
+        """The same for the same content."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        return f"baseline {self.id} ({self.reference}, {counted(len(self.answers), 'prompt')})"
+
+    @property
+    def near(self) -> float:
+        """What still is a near tie, in nats."""
+        return tolerance(self.identity.precision)
+
+    def answer(self, sha256: str) -> Answer | None:
+        """Of the prompt with that hash."""
+        return next((each for each in self.answers if each.sha256 == sha256), None)
+
+    def judge(self, sha256: str, output_ids: tuple[int, ...], asked: int) -> Divergence | None:
+        """An answer of which `asked` tokens were asked for; None without one to compare with."""
+        known = self.answer(sha256)
+        if known is None:
+            return None
+        return compare(known.output_ids[:asked], known.top, output_ids, self.near)
+
+
+def load(text: str, name: str) -> Baseline:
+    """From its JSON; `name` is what a message calls it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return Baseline.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{name} is no baseline: {where}: {first['msg']}".replace(": :", ":"),
+            remedy="opsctl baseline export writes one",
+        ) from None
+
+
+def identity(
+    info: Mapping[str, Any], served_name: str, model: Mapping[str, Any] | None
+) -> Identity:
+    """From /server_info and what the host says of the model's folder (`hostside.model`).
+
+    `dtype: auto` is what the model's configuration says, as in SGLang, but for float32, of which it
+    makes float16.
+    """
+    dtype, quantization, cache = (str(info.get(name) or "") for name in _PRECISION)
+    found = model or {}
+    if dtype in {"auto", ""}:
+        dtype = str(found.get("dtype") or "")
+        dtype = "float16" if dtype == "float32" else dtype
+    names = {"half": "float16", "float": "float32"}
+    return Identity(
+        served_name=served_name,
+        model_path=str(info.get("model_path") or ""),
+        files=dict(found.get("files") or {}),
+        precision=names.get(dtype, dtype),
+        quantization=quantization or str(found.get("quantization") or ""),
+        kv_cache_dtype="" if cache == "auto" else cache,
+        version=str(info.get("version") or ""),
+        algorithm=str(info.get("speculative_algorithm") or ""),
+        arguments={
+            key: value
+            for key, value in info.items()
+            if isinstance(value, str | int | float | bool) and key != "internal_states"
+        },
+    )

@@ -1,0 +1,87 @@
+"""The prompts that answers are compared on: data, each with its text's hash."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from opsctl.errors import UsageError
+from opsctl.yamltext import load
+
+Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
+# Characters a token: few tokenizers need fewer for English, so this many are never too few.
+_PER_TOKEN = 6
+
+
+class Prompt(BaseModel):
+    """One prompt. See the head of `prompts.yaml` for its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    kind: Kind
+    text: Annotated[str, Field(min_length=1)]
+    tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    answer: str = ""
+    long: bool = False
+    quick: bool = False
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def longer_than(self, chunk: int) -> Prompt:
+        """A long prompt's text repeated, numbered, to more than `chunk` tokens; others as
+        they are."""
+        if not self.long:
+            return self
+        lines = chunk * _PER_TOKEN // len(self.text) + 1
+        text = "".join(f"{number}. {self.text}" for number in range(1, lines + 1))
+        return self.model_copy(update={"text": text, "long": False})
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1]
+    prompts: Annotated[tuple[Prompt, ...], Field(min_length=1)]
+
+
+@cache
+def bundled() -> tuple[Prompt, ...]:
+    """The set that comes with opsctl."""
+    text = resources.files("opsctl.baseline").joinpath("prompts.yaml").read_text(encoding="utf-8")
+    return _File.model_validate(load(text)).prompts
+
+
+def read(path: Path) -> tuple[Prompt, ...]:
+    """A set of one's own, in the form of `prompts.yaml`.
+
+    Raises:
+        UsageError: it cannot be read, or is not of that form.
+    """
+    try:
+        content: Any = load(path.read_text(encoding="utf-8"))
+        prompts = _File.model_validate(content).prompts
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = _first(error) if isinstance(error, ValidationError) else str(error)
+        raise UsageError(
+            f"the prompts in {path}: {reason}",
+            remedy="opsctl/baseline/prompts.yaml shows the form",
+        ) from None
+    ids = [prompt.id for prompt in prompts]
+    twice = next((each for each in ids if ids.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the prompts in {path}: {twice} stands twice", remedy="rename one")
+    return prompts
+
+
+def _first(error: ValidationError) -> str:
+    found = error.errors()[0]
+    return f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"

@@ -1,0 +1,180 @@
+"""smoke, and the baselines that its further levels compare with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opsctl.cli import options as opt
+from opsctl.cli.context import Command, on_host
+from opsctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from opsctl.report import Report
+    from opsctl.smoke import Level
+
+group = typer.Typer(
+    help="What a trusted server answers, for smoke to compare with.", no_args_is_help=True
+)
+
+PromptsOption = Annotated[
+    Path | None,
+    typer.Option("--prompts", help="A set of prompts of one's own.", show_default=False),
+]
+_SIGNS = {"pass": "ok", "fail": "FAIL", "inconclusive": "?", "skipped": "-"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.command()(on_host(smoke))
+    app.add_typer(group, name="baseline")
+
+
+def smoke(
+    command: Command,
+    session: Any,
+    quick: Annotated[bool, typer.Option("--quick", help="Two requests, proved (default).")] = False,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="Every prompt and the ladder of batch sizes.")
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Every prompt at every batch size, and the limits.")
+    ] = False,
+    prompts: PromptsOption = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="An id on the host, or a file.", show_default=False),
+    ] = None,
+) -> Report:
+    """Send requests through the verify path and judge what comes back."""
+    from opsctl.rollout import observe
+    from opsctl.rollout.examining import Wanted
+
+    level = _level(quick, standard, deep)
+    if level == "quick" and (prompts or baseline):
+        raise UsageError(
+            "--quick compares with nothing", remedy="add --standard or --deep, or leave these out"
+        )
+    report = observe.smoke(session, Wanted(level, prompts, baseline))
+    if level != "quick" and not command.json:
+        sys.stdout.write(_table(report.data["smoke"]["checks"]))
+    return report
+
+
+def _level(quick: bool, standard: bool, deep: bool) -> Level:
+    if quick + standard + deep > 1:
+        raise UsageError("two levels are named", remedy="give one of --quick, --standard, --deep")
+    return "deep" if deep else "standard" if standard else "quick"
+
+
+def _table(checks: Sequence[dict[str, Any]]) -> str:
+    """A line a check: what it found, failures with their kind."""
+    width = max(len(check["name"]) for check in checks)
+    lines = []
+    for check in checks:
+        kind = f" [{check['kind']}]" if check.get("kind") else ""
+        lines.append(
+            f"{_SIGNS[check['verdict']]:>4}  {check['name']:<{width}}  {check['reason']}{kind}\n"
+        )
+    return "".join(lines)
+
+
+def capture(
+    command: Command,
+    session: Any,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take a server that speculates at its word.")
+    ] = False,
+    prompts: PromptsOption = None,
+) -> Report:
+    """Record what the server answers now, as what later answers must be."""
+    from opsctl.rollout import baselining
+
+    return baselining.take(session, prompts, trust=trust)
+
+
+def listing(command: Command, session: Any) -> Report:
+    """The baselines on the host, the last one first."""
+    from opsctl.rollout import baselining
+    from opsctl.text import clock
+
+    report = baselining.listing(session)
+    if not command.json:
+        for row in report.data["baselines"]:
+            model = f"{row['model']}, {row['quantization'] or row['precision']}, {row['version']}"
+            sys.stdout.write(
+                f"{row['id']}  {clock(row['created'])}  {row['reference']:<7}  "
+                f"{row['prompts']:>3} prompts  {model}\n"
+            )
+    return report
+
+
+def export(
+    command: Command,
+    session: Any,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="Its id; else the last one.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file; else stdout.", show_default=False),
+    ] = None,
+) -> Report | None:
+    """Write a baseline as JSON, for another host or a CI job."""
+    from opsctl.rollout import baselining
+
+    report, text = baselining.export(session, baseline)
+    if output is None:
+        if command.json:
+            raise UsageError("stdout is the report's", remedy="give --output")
+        sys.stdout.write(text + "\n")
+        return None
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {output}: {error.strerror}", remedy="give another --output"
+        ) from None
+    return report
+
+
+def bring(
+    command: Command,
+    session: Any,
+    file: Annotated[Path, typer.Option("--file", "-f", help="What export wrote.", dir_okay=False)],
+) -> Report:
+    """Put an exported baseline on the host."""
+    from opsctl.rollout import baselining
+
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}", remedy="give what baseline export wrote")
+    return baselining.bring(session, file)
+
+
+def remove(
+    command: Command,
+    session: Any,
+    baseline: Annotated[str, typer.Option("--baseline", help="Its id.")],
+    yes: opt.YesOption = False,
+) -> Report:
+    """Delete a baseline from the host."""
+    from opsctl.cli.context import ask
+    from opsctl.rollout import baselining
+
+    ask(f"Delete baseline {baseline}?", yes=yes)
+    return baselining.remove(session, baseline)
+
+
+for _name, _function in (
+    ("capture", capture),
+    ("list", listing),
+    ("export", export),
+    ("import", bring),
+    ("remove", remove),
+):
+    group.command(_name)(on_host(_function, f"baseline {_name}"))

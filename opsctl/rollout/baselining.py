@@ -1,0 +1,191 @@
+"""Baselines of a service: captured, kept on the host, chosen, exported."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from opsctl.baseline import Answer, Baseline, Identity, Prompt, capture, load
+from opsctl.errors import Refused, UsageError
+from opsctl.events import Event
+from opsctl.report import Report
+from opsctl.rollout.reports import plain_report
+from opsctl.rollout.serving import require_ready
+from opsctl.rollout.session import Session
+from opsctl.rollout.subject import chosen_prompts, subject
+from opsctl.sglang import ServerError
+from opsctl.text import counted
+
+
+def take(session: Session, prompts: Path | None, *, trust: bool) -> Report:
+    """Ask the server that runs for what later answers are compared with, and keep it.
+
+    Raises:
+        Refused: it is not ready; it speculates, and `trust` was not given; it gives no answer, or
+            two different ones.
+    """
+    require_ready(session, session.unit())
+    found, facts = subject(session)
+    host = session.host.name
+    if facts.algorithm and not trust:
+        raise Refused(
+            f"{session.service.unit} speculates ({facts.algorithm}), and speculation is what a "
+            "baseline is to judge",
+            remedy=f"start it without: opsctl restart {host} --plain; or take this generation at "
+            "its word: --trust",
+            code="speculative",
+        )
+    if not found.files:
+        raise Refused(
+            f"{found.model_path} is no folder of {host}: nothing says which model this is",
+            remedy="serve the model from a folder on the host",
+            code="model_unknown",
+        )
+    asked = chosen_prompts(prompts, facts)
+    answers = _asked(session, asked, logprobs=not facts.algorithm)
+    generation = session.inspect()["generation"]
+    made = Baseline(
+        created=time.time(),
+        host=host,
+        service=session.service.name,
+        generation=generation["number"] if generation else None,
+        reference="trusted" if facts.algorithm else "plain",
+        identity=found,
+        answers=tuple(answers),
+    )
+    kept: dict[str, Any] = session.call("write_baseline", name=made.id, text=made.model_dump_json())
+    text = f"{made.label} is kept in {kept['path']}"
+    return plain_report(session, "baseline capture", text, data=_row(made))
+
+
+def _asked(session: Session, asked: tuple[Prompt, ...], *, logprobs: bool) -> list[Answer]:
+    def told(prompt: Prompt, answer: Answer) -> None:
+        text = f"{prompt.id}: {counted(len(answer.output_ids), 'token')}"
+        session.emit(Event("baseline", "info", text))
+
+    async def ask() -> list[Answer]:
+        async with session.completions() as client:
+            timeout = session.service.smoke.timeout
+            return await capture(client, asked, timeout, told, logprobs=logprobs)
+
+    try:
+        return anyio.run(ask)
+    except ServerError as error:
+        raise Refused(
+            f"no baseline: {error.message}",
+            remedy=f"opsctl diagnose {session.host.name}",
+            code="capture_failed",
+        ) from None
+
+
+def every(session: Session) -> list[Baseline]:
+    """Those on the host, the last one first; what cannot be read is said and left out."""
+    found = []
+    for name in session.call("list_baselines"):
+        try:
+            found.append(load(session.call("read_baseline", name=name), name))
+        except UsageError as error:
+            session.emit(Event("baseline", "warn", error.message))
+    return found
+
+
+def named(session: Session, name: str) -> Baseline:
+    """A baseline by its id on the host, or by a file here.
+
+    Raises:
+        UsageError: neither, or no baseline.
+    """
+    path = Path(name)
+    if path.is_file():
+        try:
+            return load(path.read_text(encoding="utf-8"), name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {name}: {error}", remedy="give a baseline") from None
+    return load(session.call("read_baseline", name=name), name)
+
+
+def choose(session: Session, now: Identity, name: str | None) -> tuple[Baseline | None, str]:
+    """The baseline to compare with: the one of that name, or the last plain one that fits, else
+    the last trusted one; without one the reason.
+
+    Raises:
+        Refused: the one that was named is of another model or precision.
+    """
+    host = session.host.name
+    if name is not None:
+        found = named(session, name)
+        unlike = found.identity.unlike(now)
+        if unlike:
+            raise Refused(
+                f"{found.label} cannot be compared with this server: {'; '.join(unlike)}",
+                remedy=f"opsctl baseline capture {host} makes one of this server",
+                code="baseline_unlike",
+            )
+        return found, ""
+    known = every(session)
+    fitting = [each for each in known if not each.identity.unlike(now)]
+    if fitting:
+        plain = [each for each in fitting if each.reference == "plain"]
+        return (plain or fitting)[0], ""
+    remedy = f"opsctl baseline capture {host}"
+    if known:
+        why = "; ".join(known[0].identity.unlike(now))
+        return None, f"none of {counted(len(known), 'baseline')} fits: {why}; {remedy}"
+    return None, f"there is no baseline: {remedy}"
+
+
+def listing(session: Session) -> Report:
+    rows = [_row(each) for each in every(session)]
+    text = counted(len(rows), "baseline")
+    return plain_report(session, "baseline list", text, data={"baselines": rows})
+
+
+def export(session: Session, name: str | None) -> tuple[Report, str]:
+    """The report, and the baseline's JSON; the last one without a name.
+
+    Raises:
+        Refused: there is none.
+    """
+    names = session.call("list_baselines") if name is None else [name]
+    if not names:
+        raise Refused(
+            "there is no baseline to export",
+            remedy=f"opsctl baseline capture {session.host.name}",
+            code="no_such_baseline",
+        )
+    text: str = session.call("read_baseline", name=names[0])
+    found = load(text, names[0])
+    return plain_report(session, "baseline export", found.label, data=_row(found)), text
+
+
+def bring(session: Session, path: Path) -> Report:
+    """Put an exported one on the host."""
+    found = named(session, str(path))
+    kept = session.call("write_baseline", name=found.id, text=found.model_dump_json())
+    text = f"{found.label} is kept in {kept['path']}"
+    return plain_report(session, "baseline import", text, data=_row(found))
+
+
+def remove(session: Session, name: str) -> Report:
+    session.call("remove_baseline", name=name)
+    return plain_report(session, "baseline remove", f"baseline {name} is gone", data={"id": name})
+
+
+def _row(made: Baseline) -> dict[str, Any]:
+    return {
+        "id": made.id,
+        "created": made.created,
+        "reference": made.reference,
+        "prompts": len(made.answers),
+        "generation": made.generation,
+        "host": made.host,
+        "model": made.identity.model_path,
+        "precision": made.identity.precision,
+        "quantization": made.identity.quantization or None,
+        "version": made.identity.version,
+        "algorithm": made.identity.algorithm or None,
+        "near_tie_nats": made.near,
+    }

@@ -1,0 +1,100 @@
+"""The further levels of a smoke test: what they need of the host, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from opsctl.events import Event
+from opsctl.rollout import baselining
+from opsctl.rollout.session import Session
+from opsctl.rollout.subject import chosen_prompts, subject
+from opsctl.sglang import Load, ServerError
+from opsctl.smoke import Exam, Level, Ran, Seen, run_stages, stages
+
+# A request that was given up is taken out of the batch at the next step.
+_IDLE_WAIT: Final = 5.0
+_DEAD: Final = frozenset({"reset", "refused", "timeout"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the caller chose: a level, prompts of one's own, a baseline by its id or file."""
+
+    level: Level = "quick"
+    prompts: Path | None = None
+    baseline: str | None = None
+
+
+def prepare(session: Session, wanted: Wanted) -> Exam | None:
+    """None for the quick level.
+
+    Raises:
+        Refused: the baseline that was named is of another model or precision.
+        UsageError: prompts or baseline cannot be read.
+    """
+    if wanted.level == "quick":
+        return None
+    found, facts = subject(session)
+    baseline, why = baselining.choose(session, found, wanted.baseline)
+    return Exam(
+        level=wanted.level,
+        prompts=chosen_prompts(wanted.prompts, facts),
+        facts=facts,
+        baseline=baseline,
+        no_baseline=why,
+        previous=_previous(session),
+    )
+
+
+def run(session: Session, exam: Exam) -> tuple[Ran, ...]:
+    """Ask everything, until the server answers no more."""
+
+    def told(stage: Ran) -> bool:
+        lost = [sample.error for sample in stage.samples if sample.error is not None]
+        took = max((sample.ended for sample in stage.samples), default=0.0)
+        text = f"{stage.stage.name}: {len(stage.samples) - len(lost)} answers in {took:.1f} s"
+        session.emit(Event("smoke", "warn" if lost else "info", text))
+        return not any(error.cause in _DEAD for error in lost)
+
+    async def ask() -> list[Ran]:
+        planned = stages(exam.prompts, exam.facts, exam.level)
+        async with session.completions(exam.facts.version) as client:
+            return await run_stages(client, planned, session.service.smoke.timeout, told)
+
+    return tuple(anyio.run(ask))
+
+
+def look(session: Session, exam: Exam, ran: tuple[Ran, ...]) -> Seen:
+    """What the server says once all is over; the journal's lines are the caller's to add."""
+    errors = [s.error for stage in ran for s in stage.samples if s.error is not None]
+    with session.client() as client:
+        if any(error.cause in _DEAD for error in errors):
+            return Seen(ran=ran, healthy=client.healthy())
+        client.version = exam.facts.version
+        deadline = time.monotonic() + _IDLE_WAIT
+        while True:
+            try:
+                loads: list[Load] = client.loads()
+            except ServerError:
+                return Seen(ran=ran)
+            busy = any(load.requests or load.used_tokens for load in loads)
+            if not busy or time.monotonic() > deadline:
+                return Seen(ran=ran, loads=tuple(loads))
+            time.sleep(0.3)
+
+
+def _previous(session: Session) -> float | None:
+    """What the last other generation that passed an exam accepted."""
+    records: list[dict[str, Any]] = session.call("generations")
+    current = session.inspect()["generation"]
+    number = current["number"] if current else None
+    for record in reversed(records):
+        verdict = record.get("verdict") or {}
+        if record.get("number") != number and verdict.get("exam_accept_len"):
+            return float(verdict["exam_accept_len"])
+    return None

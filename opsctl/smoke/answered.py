@@ -1,0 +1,212 @@
+"""Whether every request was answered, and whether the answers look like answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from opsctl.baseline import Baseline, Prompt
+from opsctl.repetition import tail_loop
+from opsctl.sglang import GenerateAnswer, ServerError
+from opsctl.smoke.model import QUOTE, Check
+from opsctl.smoke.stages import Ran
+from opsctl.traffic import Sample
+
+# Causes of a `ServerError` that mean a server that is gone, or never was there.
+_GONE: Final = frozenset({"reset", "refused"})
+_EXPECTED: Final = frozenset({"length", "stop"})
+
+
+def checks(
+    ran: Sequence[Ran],
+    prompts: Sequence[Prompt],
+    baseline: Baseline | None,
+    *,
+    healthy: bool | None = None,
+) -> Iterator[Check]:
+    """`answered`, `finish`, `text`, `short_answers`, `streaming`, `hang_up`, `context_limit`.
+
+    `healthy` is what /health said while requests went unanswered; None if it was not asked.
+    """
+    yield _answered(ran, healthy)
+    whole = [
+        (stage.stage.name, sample, sample.answer)
+        for stage in ran
+        for sample in stage.samples
+        if sample.answer is not None and not sample.job.request.hang_up_after
+    ]
+    yield _finish([each for each in whole if each[0] != "limit"])
+    yield _text([each for each in whole if each[0] != "limit"], baseline)
+    yield _short(ran, prompts, baseline)
+    yield _streaming(ran)
+    yield _hang_up(ran)
+    yield _limit(ran)
+
+
+def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
+    name, total = "answered", 0
+    for stage in ran:
+        total += len(stage.samples)
+        # What is at the limit may be refused; `context_limit` judges it.
+        errors = [s.error for s in stage.samples if s.error] if stage.stage.name != "limit" else []
+        if errors:
+            return _unanswered(stage, errors, healthy)
+    if not total:
+        return Check(name, "inconclusive", "nothing was asked")
+    return Check(name, "pass", f"{total} of {total} requests")
+
+
+def _unanswered(stage: Ran, errors: Sequence[ServerError], healthy: bool | None) -> Check:
+    name, first = "answered", errors[0]
+    evidence = {
+        "stage": stage.stage.name,
+        "unanswered": len(errors),
+        "asked": len(stage.samples),
+        "health": healthy,
+        "causes": sorted({error.cause for error in errors}),
+    }
+    where = f"{len(errors)} of {len(stage.samples)} requests of {stage.stage.name}"
+    if first.status is not None and 400 <= first.status < 500:
+        return Check(name, "inconclusive", f"{where} were refused: {first.message}", evidence)
+    if all(error.cause == "timeout" for error in errors):
+        if healthy:
+            reason = f"{where} got no answer, and /health says that all is well: {first.message}"
+            return Check(name, "fail", reason, evidence, kind="false_healthy")
+        return Check(name, "fail", f"{where} hang: {first.message}", evidence, kind="hang")
+    at_once = stage.stage.at_once
+    if at_once == 1:
+        return Check(name, "fail", f"{where} failed: {first.message}", evidence, kind="crash")
+    if any(sample.answer for sample in stage.samples):
+        reason = f"{where} failed once others of {at_once} at once had ended: {first.message}"
+        return Check(name, "fail", reason, evidence, kind="crash_on_shrinking_batch")
+    reason = f"{where} failed, with {at_once} at once: {first.message}"
+    return Check(name, "fail", reason, evidence, kind="crash_at_concurrency")
+
+
+def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
+    name = "finish"
+    for stage, sample, answer in whole:
+        asked, count = sample.job.request.max_new_tokens, answer.completion_tokens
+        evidence = {
+            "stage": stage,
+            "prompt": sample.job.prompt,
+            "finish_reason": answer.finish_reason,
+            "completion_tokens": count,
+            "asked": asked,
+        }
+        where = f"{sample.job.prompt} ({stage})"
+        if answer.finish_reason not in _EXPECTED:
+            given = answer.finish_reason or "none"
+            reason = f"{where}: finish reason {given}, not length or stop"
+            return Check(name, "fail", reason, evidence, kind="bad_finish")
+        if answer.finish_reason == "length" and count is not None and count < asked:
+            reason = f"{where}: cut off at {count} of {asked} tokens"
+            return Check(name, "fail", reason, evidence, kind="truncated_output")
+        if not answer.text.strip() and (count or 0) >= asked:
+            reason = f"{where}: {count} tokens and an empty text"
+            return Check(name, "fail", reason, evidence, kind="empty_output")
+    if not whole:
+        return Check(name, "inconclusive", "there is no answer")
+    return Check(name, "pass", f"{len(whole)} answers end as they should")
+
+
+def _text(whole: Sequence[tuple[str, Sample, GenerateAnswer]], baseline: Baseline | None) -> Check:
+    """A loop is a fault where the trusted server's answer is none."""
+    name, loops = "text", 0
+    for stage, sample, answer in whole:
+        loop = tail_loop(answer.output_ids)
+        if loop is None or not loop.degenerate:
+            continue
+        known = baseline.answer(sample.job.sha256) if baseline else None
+        expected = tail_loop(known.output_ids[: len(answer.output_ids)]) if known else None
+        if expected is not None and expected.degenerate:
+            loops += 1
+            continue
+        evidence = {"stage": stage, "prompt": sample.job.prompt, "text": answer.text[:QUOTE]}
+        reason = (
+            f"{sample.job.prompt} ({stage}): its last {loop.covered} of {loop.total} tokens "
+            f"repeat {loop.period}"
+        )
+        if baseline is None:
+            return Check(name, "inconclusive", f"{reason}; only a baseline can tell", evidence)
+        return Check(name, "fail", reason, evidence, kind="degenerate_output")
+    beside = f", {loops} loops that the baseline has too" if loops else ""
+    return Check(name, "pass", f"no degenerate text{beside}")
+
+
+def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | None) -> Check:
+    """One right word. What the trusted server does not know nobody need know."""
+    name = "short_answers"
+    asked = {prompt.sha256: prompt for prompt in prompts if prompt.answer}
+    judged = 0
+    for sample in (sample for stage in ran for sample in stage.samples):
+        prompt, answer = asked.get(sample.job.sha256), sample.answer
+        if prompt is None or answer is None:
+            continue
+        known = baseline.answer(prompt.sha256) if baseline else None
+        if known is None or prompt.answer.lower() not in known.text.lower():
+            continue
+        judged += 1
+        if prompt.answer.lower() not in answer.text.lower():
+            reason = f"{prompt.id}: {answer.text.strip()[:60]!r}, without {prompt.answer!r}"
+            return Check(name, "fail", reason, {"text": answer.text}, kind="wrong_answer")
+    if not judged:
+        return Check(name, "skipped", "the baseline has no right short answer to hold it against")
+    return Check(name, "pass", f"{judged} right")
+
+
+def _one(ran: Sequence[Ran], name: str) -> Ran | None:
+    return next((stage for stage in ran if stage.stage.name == name), None)
+
+
+def _streaming(ran: Sequence[Ran]) -> Check:
+    name = "streaming"
+    whole, streamed = _one(ran, "alone"), _one(ran, "streamed")
+    if whole is None or streamed is None:
+        return Check(name, "inconclusive", "not reached")
+    first, second = whole.samples[0].answer, streamed.samples[0].answer
+    if first is None or second is None:
+        return Check(name, "inconclusive", "not answered")
+    evidence = {"pieces": len(second.arrivals)}
+    if len(second.arrivals) < 2:
+        reason = f"all {second.completion_tokens} tokens came in one piece"
+        return Check(name, "fail", reason, evidence, kind="not_streamed")
+    if second.output_ids and second.completion_tokens != len(second.output_ids):
+        reason = f"{len(second.output_ids)} of {second.completion_tokens} tokens came"
+        return Check(name, "fail", reason, evidence, kind="stream_divergence")
+    if first.text != second.text and first.output_ids == second.output_ids:
+        reason = "the same tokens, another text than without streaming"
+        return Check(name, "fail", reason, evidence, kind="stream_divergence")
+    return Check(name, "pass", f"{len(second.arrivals)} pieces, nothing lost", evidence)
+
+
+def _hang_up(ran: Sequence[Ran]) -> Check:
+    """That those beside it are right is `lossless`'s to say; that they came is here."""
+    name, stage = "hang_up", _one(ran, "hang-up")
+    if stage is None:
+        return Check(name, "inconclusive", "not reached")
+    lost = [sample.error for sample in stage.samples[1:] if sample.error]
+    if lost:
+        reason = f"{len(lost)} requests beside it were lost: {lost[0].message}"
+        return Check(name, "fail", reason, kind="crash_on_hang_up")
+    return Check(name, "pass", f"{len(stage.samples) - 1} requests beside it were answered")
+
+
+def _limit(ran: Sequence[Ran]) -> Check:
+    name, stage = "context_limit", _one(ran, "limit")
+    if stage is None:
+        return Check(name, "skipped", "a long context: --deep asks at its limit")
+    sample = stage.samples[0]
+    size = len(sample.job.request.prompt)
+    if sample.error is not None:
+        error = sample.error
+        if error.status is not None and 400 <= error.status < 500:
+            return Check(name, "pass", f"{size} tokens are refused: {error.message}")
+        kind = "hang" if error.cause == "timeout" else "crash"
+        return Check(name, "fail", f"{size} tokens: {error.message}", kind=kind)
+    answer = sample.answer
+    assert answer is not None
+    if answer.finish_reason not in _EXPECTED:
+        reason = f"{size} tokens: finish reason {answer.finish_reason or 'none'}"
+        return Check(name, "fail", reason, kind="bad_finish")
+    return Check(name, "pass", f"{size} tokens, {answer.completion_tokens} more")

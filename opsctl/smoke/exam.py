@@ -1,0 +1,96 @@
+"""`--standard` and `--deep`: everything asked and looked at, and the checks that come of it.
+
+Pure but for what is passed in; the requests are `stages`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsctl.baseline import Baseline, Prompt
+from opsctl.sglang import DecodeBatch, Load
+from opsctl.smoke import answered, lossless, speculation
+from opsctl.smoke.model import Check
+from opsctl.smoke.server import ServerFacts
+from opsctl.smoke.speculation import Thresholds, mean_accept_len
+from opsctl.smoke.stages import Level, Ran
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """What is asked and held against what. `previous` is the mean accept length that the
+    generation before had at these prompts."""
+
+    level: Level
+    prompts: tuple[Prompt, ...]
+    facts: ServerFacts
+    baseline: Baseline | None = None
+    no_baseline: str = ""  # why there is none
+    previous: float | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came of an exam.
+
+    `lines` are the decode lines since its first request; `loads` what the server had under way
+    once it was over, None where it does not say; `healthy` what /health said while requests went
+    unanswered.
+    """
+
+    ran: tuple[Ran, ...] = ()
+    lines: tuple[DecodeBatch, ...] = field(default=(), repr=False)
+    loads: tuple[Load, ...] | None = None
+    healthy: bool | None = None
+
+    @property
+    def accept_len(self) -> float | None:
+        """Tokens a verify step, the prompts one at a time."""
+        alone = (stage for stage in self.ran if stage.stage.name == "alone")
+        return mean_accept_len(s.answer for stage in alone for s in stage.samples if s.answer)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stages with their times; seconds."""
+        return {
+            "accept_len": self.accept_len,
+            "stages": [
+                {
+                    "name": stage.stage.name,
+                    "why": stage.stage.why,
+                    "at_once": stage.stage.at_once,
+                    "requests": len(stage.samples),
+                    "answered": sum(sample.answer is not None for sample in stage.samples),
+                    "seconds": round(max((s.ended for s in stage.samples), default=0.0), 3),
+                    "tokens": sum(
+                        (s.answer.completion_tokens or 0) for s in stage.samples if s.answer
+                    ),
+                }
+                for stage in self.ran
+            ],
+        }
+
+
+def judge(exam: Exam, seen: Seen) -> Iterator[Check]:
+    """Every check of the level, in the order in which an operator would read them."""
+    yield from answered.checks(seen.ran, exam.prompts, exam.baseline, healthy=seen.healthy)
+    yield from lossless.checks(seen.ran, exam.baseline, exam.facts.captured, exam.no_baseline)
+    yield from speculation.checks(seen.ran, exam.facts, seen.lines, exam.thresholds, exam.previous)
+    yield _pool(seen.loads)
+
+
+def _pool(loads: Sequence[Load] | None) -> Check:
+    """Idle again, the KV pool must be whole: what a lost request keeps is never given back."""
+    name = "kv_pool"
+    if loads is None:
+        return Check(name, "skipped", "the server does not say what it has under way")
+    busy = sum(load.requests for load in loads)
+    if busy:
+        return Check(name, "skipped", f"{busy} requests of others are under way")
+    used = sum(load.used_tokens for load in loads)
+    if used:
+        reason = f"{used} tokens are in use with no request under way"
+        return Check(name, "fail", reason, {"used_tokens": used}, kind="kv_pool_leak")
+    return Check(name, "pass", "idle, with every slot free or evictable")

@@ -1,0 +1,180 @@
+"""Whether answers are the baseline's, and where they stop being so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from opsctl.baseline import Baseline, Divergence
+from opsctl.smoke.model import QUOTE, Check
+from opsctl.smoke.stages import Ran
+from opsctl.text import counted
+from opsctl.traffic import Sample
+
+_SHOWN: Final = 12  # divergences in the evidence
+_TOKENS_SHOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One answer beside the baseline's."""
+
+    stage: str
+    at_once: int
+    sample: Sample
+    divergence: Divergence
+
+    @property
+    def wrong(self) -> bool:
+        return self.divergence.outcome == "wrong"
+
+    @property
+    def cached(self) -> bool:
+        """The server took more than its first tokens of the prompt from the prefix cache."""
+        answer = self.sample.answer
+        return answer is not None and (answer.cached_tokens or 0) > 1
+
+
+def compared(ran: Sequence[Ran], baseline: Baseline) -> list[Compared]:
+    """Every answer that the baseline has one for; of a client that went away what it got."""
+    found = []
+    for stage in ran:
+        for sample in stage.samples:
+            answer = sample.answer
+            if answer is None:
+                continue
+            request = sample.job.request
+            asked = len(answer.output_ids) if request.hang_up_after else request.max_new_tokens
+            divergence = baseline.judge(sample.job.sha256, answer.output_ids, asked)
+            if divergence is not None:
+                name, at_once = stage.stage.name, stage.stage.at_once
+                found.append(Compared(name, at_once, sample, divergence))
+    return found
+
+
+def checks(
+    ran: Sequence[Ran], baseline: Baseline | None, captured: Sequence[int], none: str = ""
+) -> Iterator[Check]:
+    """`lossless`, and `canary` with it: the first prompt's answer before and after all else.
+    `none` says why there is no baseline."""
+    if baseline is None:
+        reason = none or "there is no baseline to compare with"
+        yield Check("lossless", "inconclusive", reason)
+        yield _canary(ran, [])
+        return
+    all_of_it = compared(ran, baseline)
+    yield _lossless(all_of_it, baseline, captured)
+    yield _canary(ran, all_of_it)
+
+
+def _lossless(found: Sequence[Compared], baseline: Baseline, captured: Sequence[int]) -> Check:
+    name = "lossless"
+    if not found:
+        return Check(name, "inconclusive", f"none of the prompts is in {baseline.label}")
+    count: Counter[str] = Counter(each.divergence.outcome for each in found)
+    wrong = [each for each in found if each.wrong]
+    evidence: dict[str, Any] = {
+        "baseline": baseline.id,
+        "reference": baseline.reference,
+        "near_tie_nats": baseline.near,
+        "counts": dict(count),
+        "divergences": [_shown(each, baseline) for each in _worst(found)[:_SHOWN]],
+    }
+    told = ", ".join(f"{count[outcome]} {text}" for outcome, text in _WORDS if count[outcome])
+    if wrong:
+        kind, where = _named(found, wrong, captured)
+        first = wrong[0]
+        reason = (
+            f"{counted(len(wrong), 'answer')} of {len(found)} wrong {where}: "
+            f"{first.sample.job.prompt} ({first.stage}), {first.divergence.text}"
+        )
+        return Check(name, "fail", reason, evidence, kind=kind)
+    if count["unknown"]:
+        reason = f"{told}, of {len(found)} answers: the baseline cannot tell whether they are wrong"
+        return Check(name, "inconclusive", reason, evidence)
+    return Check(name, "pass", f"{told}, of {len(found)} answers", evidence)
+
+
+_WORDS: Final = (
+    ("equal", "equal"),
+    ("near_tie", "different at a near tie"),
+    ("unknown", "different"),
+    ("wrong", "wrong"),
+)
+
+
+def _named(
+    found: Sequence[Compared], wrong: Sequence[Compared], captured: Sequence[int]
+) -> tuple[str, str]:
+    """What the wrong answers have in common and the right ones have not: (kind, in words)."""
+    right = [each for each in found if not each.wrong]
+    if right and all(each.at_once > 1 for each in wrong):
+        sizes = {each.at_once for each in wrong}
+        padded = captured and all(size not in captured and size < max(captured) for size in sizes)
+        graphs = captured and all(size <= max(captured) for size in sizes)
+        if padded or (graphs and any(size > max(captured) for size in _sizes(right))):
+            between = "between captured sizes" if padded else "under CUDA graphs"
+            return "graph_divergence", f"in batches {between} ({_told(sizes)} at once) alone"
+        return "batch_divergence", f"in batches ({_told(sizes)} at once) alone"
+    if all(each.cached for each in wrong) and any(not each.cached for each in right):
+        return "cache_divergence", "after a hit in the prefix cache alone"
+    return "verify_divergence", "one at a time as well" if right else "in every stage"
+
+
+def _sizes(found: Sequence[Compared]) -> set[int]:
+    return {each.at_once for each in found}
+
+
+def _told(sizes: set[int]) -> str:
+    return ", ".join(str(size) for size in sorted(sizes))
+
+
+def _worst(found: Sequence[Compared]) -> list[Compared]:
+    order = {"wrong": 0, "unknown": 1, "near_tie": 2, "equal": 3}
+    different = [each for each in found if each.divergence.outcome != "equal"]
+    return sorted(different, key=lambda each: order[each.divergence.outcome])
+
+
+def _shown(each: Compared, baseline: Baseline) -> dict[str, Any]:
+    known, answer = baseline.answer(each.sample.job.sha256), each.sample.answer
+    assert known is not None
+    assert answer is not None
+    at = each.divergence.index or 0
+    begin = max(0, at - _TOKENS_SHOWN // 2)
+    window = slice(begin, begin + _TOKENS_SHOWN)
+    return {
+        "stage": each.stage,
+        "prompt": each.sample.job.prompt,
+        "cached": each.cached,
+        **each.divergence.to_json(),
+        "from": begin,
+        "expected_ids": list(known.output_ids[window]),
+        "got_ids": list(answer.output_ids[window]),
+        "expected_text": known.text[:QUOTE],
+        "got_text": answer.text[:QUOTE],
+    }
+
+
+def _canary(ran: Sequence[Ran], found: Sequence[Compared]) -> Check:
+    """After all the rest a sound server still says what it said before."""
+    name = "canary"
+    by_name = {stage.stage.name: stage.samples[0] for stage in ran}
+    before, after = by_name.get("alone"), by_name.get("canary")
+    first = before.answer if before else None
+    last = after.answer if after else None
+    if first is None or last is None:
+        return Check(name, "inconclusive", "the first prompt was not answered twice")
+    if first.output_ids == last.output_ids:
+        return Check(name, "pass", "the first prompt's answer is the same before and after")
+    outcomes = {
+        each.divergence.outcome for each in found if each.sample is before or each.sample is after
+    }
+    reason = "the first prompt's answer is another one after the other requests"
+    evidence = {"before": first.text[:QUOTE], "after": last.text[:QUOTE]}
+    if "wrong" in outcomes:
+        return Check(name, "fail", reason, evidence, kind="cache_divergence")
+    if outcomes and outcomes <= {"equal", "near_tie"}:
+        return Check(name, "pass", f"{reason}, at a near tie", evidence)
+    return Check(name, "inconclusive", f"{reason}, and nothing tells a near tie", evidence)

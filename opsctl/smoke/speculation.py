@@ -1,0 +1,166 @@
+"""Whether the verify path ran for each request, and how much of the drafts it kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from opsctl.sglang import DecodeBatch, GenerateAnswer
+from opsctl.smoke.judge import MIN_TOKENS
+from opsctl.smoke.model import Check
+from opsctl.smoke.server import ServerFacts
+from opsctl.smoke.stages import Ran
+
+_NONE_ACCEPTED: Final = 1.02  # tokens a step, over all requests
+# Of the most that a step can yield. Text that a drafter knows by heart comes near it for a
+# request or two, never for all of a mixed set.
+_ALL_ACCEPTED: Final = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Ratios of accept lengths and shares, 0 to 1; see docs/smoke.md for their grounds.
+
+    `batch` is of a rung to the same prompts alone, `previous` of this generation to the one
+    before, `graphs` the share of decode lines under CUDA graph in batches that have one.
+    """
+
+    batch: float = 0.6
+    previous: float = 0.85
+    graphs: float = 0.95
+
+
+def mean_accept_len(answers: Iterable[GenerateAnswer]) -> float | None:
+    """Tokens a verify step over all of them; None where none counted its steps."""
+    known = [
+        (answer.meta.accept_len, answer.meta.verify_steps)
+        for answer in answers
+        if answer.meta.verify_steps and answer.meta.accept_len is not None
+    ]
+    steps = sum(count for _, count in known)
+    return sum(length * count for length, count in known) / steps if steps else None
+
+
+def checks(
+    ran: Sequence[Ran],
+    facts: ServerFacts,
+    lines: Sequence[DecodeBatch],
+    thresholds: Thresholds,
+    previous: float | None,
+) -> Iterator[Check]:
+    """`verify_steps`, `acceptance`, `acceptance_in_batches`, `acceptance_before`, `cuda_graphs`.
+
+    `lines` are the decode lines of the journal since the first request, `previous` the mean
+    accept length of the generation before at these prompts.
+    """
+    yield _graphs(facts, lines, thresholds.graphs)
+    if not facts.algorithm:
+        yield Check("verify_steps", "skipped", "the server runs without speculation")
+        return
+    yield _steps(ran)
+    alone = [stage for stage in ran if stage.stage.name == "alone"]
+    mean = mean_accept_len(_answers(alone))
+    yield _mean(mean, facts)
+    yield _batches(ran, thresholds.batch)
+    yield _before(mean, previous, thresholds.previous)
+
+
+def _answers(ran: Iterable[Ran]) -> list[GenerateAnswer]:
+    return [s.answer for stage in ran for s in stage.samples if s.answer is not None]
+
+
+def _steps(ran: Sequence[Ran]) -> Check:
+    name = "verify_steps"
+    long = [each for each in _answers(ran) if (each.completion_tokens or 0) >= MIN_TOKENS]
+    counted = [each for each in long if each.meta.verify_steps is not None]
+    if not long:
+        return Check(name, "inconclusive", f"no answer of {MIN_TOKENS} tokens or more")
+    if not counted:
+        return Check(name, "inconclusive", "meta_info has no spec_verify_ct: nothing proves it")
+    without = [each for each in counted if not each.meta.verify_steps]
+    if without or len(counted) < len(long):
+        reason = f"{len(long) - len(counted) + len(without)} of {len(long)} answers without a step"
+        return Check(name, "fail", reason, kind="verify_path_unused")
+    total = sum(each.meta.verify_steps or 0 for each in counted)
+    return Check(name, "pass", f"{total} verify steps in {len(counted)} answers")
+
+
+def _mean(mean: float | None, facts: ServerFacts) -> Check:
+    name = "acceptance"
+    if mean is None:
+        return Check(name, "inconclusive", "no answer gives its accept length")
+    evidence = {"accept_len": round(mean, 3), "most": facts.draft_tokens}
+    if mean < _NONE_ACCEPTED:
+        reason = f"accept length {mean:.2f}: nothing that is drafted is accepted"
+        return Check(name, "fail", reason, evidence, kind="zero_acceptance")
+    most = facts.draft_tokens
+    if most is not None and mean > _ALL_ACCEPTED * most:
+        reason = f"accept length {mean:.2f} of at most {most}: all that is drafted is accepted"
+        return Check(name, "fail", reason, evidence, kind="implausible_acceptance")
+    return Check(name, "pass", f"accept length {mean:.2f}", evidence)
+
+
+def _batches(ran: Sequence[Ran], least: float) -> Check:
+    name = "acceptance_in_batches"
+    alone = {
+        sample.job.sha256: sample.answer
+        for stage in ran
+        if stage.stage.name == "alone"
+        for sample in stage.samples
+        if sample.answer is not None
+    }
+    ratios: dict[str, float] = {}
+    for stage in ran:
+        if stage.stage.at_once == 1 or stage.stage.name == "hang-up":
+            continue
+        pairs = [
+            (alone[sample.job.sha256], sample.answer)
+            for sample in stage.samples
+            if sample.answer is not None and sample.job.sha256 in alone
+        ]
+        one = mean_accept_len(first for first, _ in pairs)
+        many = mean_accept_len(second for _, second in pairs)
+        if one is not None and many is not None:
+            ratios[stage.stage.name] = round(many / one, 3)
+    evidence = {"ratios": ratios}
+    if not ratios:
+        return Check(name, "inconclusive", "no batch gives its accept length", evidence)
+    worst = min(ratios, key=lambda rung: ratios[rung])
+    told = f"{ratios[worst]:.0%} of that alone at {worst}"
+    if ratios[worst] < least:
+        return Check(name, "fail", told, evidence, kind="acceptance_collapse")
+    return Check(name, "pass", f"at least {told}", evidence)
+
+
+def _before(mean: float | None, previous: float | None, least: float) -> Check:
+    name = "acceptance_before"
+    if previous is None:
+        return Check(name, "skipped", "the generation before has no accept length on record")
+    if mean is None:
+        return Check(name, "inconclusive", "no answer gives its accept length")
+    ratio = mean / previous
+    evidence = {"accept_len": mean, "previous": previous, "ratio": round(ratio, 3), "least": least}
+    told = f"accept length {mean:.2f}, {ratio:.0%} of the generation before's {previous:.2f}"
+    if ratio < least:
+        return Check(name, "fail", told, evidence, kind="acceptance_regression")
+    return Check(name, "pass", told, evidence)
+
+
+def _graphs(facts: ServerFacts, lines: Sequence[DecodeBatch], least: float) -> Check:
+    name = "cuda_graphs"
+    if not facts.captured:
+        return Check(name, "skipped", "the server captured no graphs")
+    largest = max(facts.captured)
+    fitting = [
+        line.cuda_graph for line in lines if line.cuda_graph is not None and line.running <= largest
+    ]
+    evidence = {"lines": len(fitting), "largest_captured": largest}
+    if not fitting:
+        reason = "no decode line of a batch that a graph holds: --decode-log-interval is long"
+        return Check(name, "skipped", reason, evidence)
+    share = sum(fitting) / len(fitting)
+    told = f"{share:.0%} of {len(fitting)} decode lines"
+    if share < least:
+        return Check(name, "fail", told, evidence | {"share": share}, kind="cuda_graph_unused")
+    return Check(name, "pass", told, evidence | {"share": share})

@@ -1,0 +1,114 @@
+"""The requests of `--standard` and `--deep`, in stages, each with so many at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from opsctl.baseline import Prompt
+from opsctl.sglang import Completions, Generation
+from opsctl.smoke.server import ServerFacts, ladder
+from opsctl.traffic import Job, Sample, together
+
+Level = Literal["quick", "standard", "deep"]
+
+# Tokens of the requests of a rung: several verify steps, and answers that end one by one.
+_RUNG_TOKENS: Final = 40
+_HANG_UP_AFTER: Final = 4
+# A prompt near the context limit takes a prefill of all of it: in the standard level of short
+# contexts alone.
+_SHORT_CONTEXT: Final = 16_384
+# Left of the context for the answer: less than a block of drafts or a tree reaches.
+_ROOM: Final = 8
+_FILLER: Final = 100  # a token id that any vocabulary has
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a level may cost."""
+
+    at_once: int  # the widest rung
+    every_prompt: bool  # at each rung, not the quick ones alone
+
+
+LIMITS: Final = {"standard": Limits(64, False), "deep": Limits(256, True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`name` is stable, for scripts; `why` is for a person."""
+
+    name: str
+    why: str
+    jobs: tuple[Job, ...]
+    at_once: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A stage and what came of it, in the order of its jobs."""
+
+    stage: Stage
+    samples: tuple[Sample, ...]
+
+
+def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[Stage]:
+    """In the order in which they are asked: the first prompt first and, as the canary, last.
+
+    Which requests can be compared with which is told by their prompts' hashes.
+    """
+    limits = LIMITS[level]
+    first = prompts[0]
+    quick = [prompt for prompt in prompts if limits.every_prompt or prompt.quick] or [first]
+    found = [Stage("alone", "one at a time", tuple(_job(prompt) for prompt in prompts))]
+    for rung in ladder(facts, limits.at_once):
+        widest = limits.every_prompt or rung.at_once == 1
+        count = max(rung.at_once, len(quick)) if widest else rung.at_once
+        chosen = itertools.islice(itertools.cycle(quick), count)
+        jobs = tuple(_job(prompt, _RUNG_TOKENS - 6 * (at % 4)) for at, prompt in enumerate(chosen))
+        found.append(Stage(f"rung-{rung.at_once}", rung.why, jobs, rung.at_once))
+    found.append(Stage("streamed", "as a stream", (_job(first, stream=True),)))
+    gone = _job(first, first.tokens * 4, hang_up_after=_HANG_UP_AFTER)
+    beside = tuple(_job(prompt, _RUNG_TOKENS) for prompt in quick[:2])
+    found.append(
+        Stage("hang-up", "a client goes away in mid-stream", (gone, *beside), 1 + len(beside))
+    )
+    if facts.context is not None and (level == "deep" or facts.context <= _SHORT_CONTEXT):
+        size = min(facts.context, facts.capacity or facts.context) - _ROOM
+        request = Generation((_FILLER,) * size, _ROOM, ignore_eos=True)
+        found.append(Stage("limit", "at the context limit", (Job("", "", request),)))
+    found.append(Stage("canary", "the first prompt again", (_job(first),)))
+    return found
+
+
+async def run_stages(
+    client: Completions,
+    planned: Sequence[Stage],
+    timeout: float,
+    told: Callable[[Ran], bool] = lambda _: True,
+) -> list[Ran]:
+    """Each stage once the one before is over; `told` hears of each and says whether to go on: a
+    dead server need not be asked twice. `timeout` is for each request, in seconds."""
+    found: list[Ran] = []
+    for stage in planned:
+        samples = await together(client, stage.jobs, stage.at_once, timeout)
+        found.append(Ran(stage, tuple(samples)))
+        if not told(found[-1]):
+            break
+    return found
+
+
+def _job(
+    prompt: Prompt,
+    tokens: int | None = None,
+    *,
+    stream: bool = False,
+    hang_up_after: int | None = None,
+) -> Job:
+    wanted = prompt.tokens if tokens is None else tokens
+    if hang_up_after is None:
+        wanted = min(wanted, prompt.tokens)  # the baseline has no more
+    request = Generation(prompt.text, wanted, stream=stream, hang_up_after=hang_up_after)
+    return Job(prompt.id, prompt.sha256, request)

@@ -15,7 +15,7 @@ from .errors import HostFault
 from .tools import reload_units, run
 
 # The last of the drop-ins by name, so that it counts.
-_NAME = "zz-opsctl-plain.conf"
+NAME = "zz-opsctl-plain.conf"
 _FOLDER = "/run/systemd/system"
 _HEAD = "# Written by opsctl: this start is without speculative decoding; the next one is not."
 # An option of SGLang's with its value, and the line's end that a continuation leaves.
@@ -23,7 +23,7 @@ _OPTION = re.compile(r"--speculative-[a-z0-9-]+(?:=\S+|[ \t]+(?![-\\$])\S+)?[ \t
 
 
 def path(unit: str) -> str:
-    return os.path.join(_FOLDER, unit + ".d", _NAME)
+    return os.path.join(_FOLDER, unit + ".d", NAME)
 
 
 def apply(unit: str) -> None:

@@ -202,7 +202,14 @@ def _patchset(unit: Unit, patchset: PatchSet | OpsctlError | None) -> Iterator[F
         return
     yield Finding("patch_set", "ok", f"{patchset.label} is for the installed version")
     unmet = patchset.needs.unmet(unit.argv) if unit.argv else []
-    if unmet:
+    if unit.plain:
+        yield Finding(
+            "arguments",
+            "warn",
+            "not checked: it was started without speculation, and its next start has its own",
+            "opsctl restart",
+        )
+    elif unmet:
         yield Finding(
             "arguments",
             "fail",

@@ -50,6 +50,8 @@ def status(session: Session) -> Report:
     if verdict == "pass" and pending:
         verdict = "inconclusive"  # what serves now will be taken away
     text = f"{unit.name} is {unit.state}, {place}{label}, {serving.text}"
+    if unit.plain:
+        text += ", without speculation until its next start"
     by_hand = adopted_text(generation)
     reasons = [*trouble, *pending]
     told = tuple(reasons)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from opsctl.events import Emit, Event
-from opsctl.inventory.models import Smoke
 from opsctl.journal import Acceptance, Entry
 from opsctl.rollout import diagnosing, examining
 from opsctl.rollout.session import Session, StartJournal
@@ -27,19 +26,21 @@ def prove(
     strict: bool = True,
     patched: Collection[str] | None = None,
     exam: Exam | None = None,
-    speculative: bool = True,
 ) -> SmokeResult:
     """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
 
     `strict` holds acceptance against the floor; a restored generation is not, since it may
     never have reached it. `patched` are the files of the patch set that is in place; without,
-    the host is asked. `exam` is what is asked beside the quick level's requests.
+    the host is asked. `exam` is what is asked beside the quick level's requests. A server that
+    was started without speculation on purpose need not verify.
     """
     service = session.service
     if patched is None:
         patched = diagnosing.patched_by(session.inspect())
-    settings = service.smoke if speculative else plainly(service.smoke)
     before = session.unit()
+    settings = (
+        service.smoke.model_copy(update={"speculative": False}) if before.plain else service.smoke
+    )
     with session.client() as client:
         probes = run_probes(client, settings, service.model.served_name)
     ran = () if exam is None or _unanswered(probes) else examining.run(session, exam)
@@ -69,11 +70,6 @@ def prove(
         level=exam.level,
         exam=seen.to_json(),
     )
-
-
-def plainly(settings: Smoke) -> Smoke:
-    """For a start without speculation."""
-    return settings.model_copy(update={"speculative": False})
 
 
 def facts(unit: Unit) -> UnitFacts:

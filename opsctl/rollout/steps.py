@@ -313,12 +313,7 @@ def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
 
 
 def smoke(run: Run) -> str:
-    result = prove(
-        run.session,
-        strict=run.strict,
-        patched=run.patched,
-        speculative=not run.options.plain,
-    )
+    result = prove(run.session, strict=run.strict, patched=run.patched)
     run.smoke = result
     emit_notes(result, run.session.emit)
     if result.verdict == "fail":

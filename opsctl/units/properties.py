@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
+
+from opsctl.hostside import plain
 
 _SPAN_UNITS = {
     "y": 31557600.0,
@@ -104,6 +107,11 @@ class Unit:
     @property
     def active(self) -> bool:
         return self.active_state == "active" and self.sub_state == "running"
+
+    @property
+    def plain(self) -> bool:
+        """It was started without speculative decoding (`opsctl restart --plain`)."""
+        return any(PurePath(path).name == plain.NAME for path in self.drop_in_paths)
 
     @property
     def down(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from hostside_tools import put_tool
 
 from opsctl.hostside import journal, unit
+from opsctl.hostside import tools as hostside_tools
 from opsctl.hostside.errors import HostFault
 
 pytest_plugins = ["hostside_fixtures"]
@@ -42,7 +43,7 @@ def test_a_tool_gets_no_setting_of_whoever_connects(
     for name in ("SYSTEMD_LOG_LEVEL", "SYSTEMD_PAGER", "SYSTEMD_COLORS", "LC_ALL", "LANGUAGE"):
         monkeypatch.setenv(name, "debug")
     put_tool(tools, "nvidia-smi", "exec env\n")
-    lines = set(tools.run(["nvidia-smi"]).stdout.splitlines())
+    lines = set(hostside_tools.run(["nvidia-smi"]).stdout.splitlines())
     shell_adds = {"PWD", "SHLVL", "_", "OLDPWD"}
     assert {line for line in lines if line.partition("=")[0] not in shell_adds} == {
         f"PATH={os.environ['PATH']}",
@@ -99,10 +100,10 @@ def test_a_job_that_systemd_refuses(tools: Path) -> None:
 
 def test_a_tool_that_is_missing_or_hangs() -> None:
     with pytest.raises(HostFault) as caught:
-        tools.run(["/nonexistent/systemctl", "show"])
+        hostside_tools.run(["/nonexistent/systemctl", "show"])
     assert caught.value.code == "tool_missing"
     with pytest.raises(HostFault) as caught:
-        tools.run(["sleep", "20"], timeout=0.1)
+        hostside_tools.run(["sleep", "20"], timeout=0.1)
     assert (caught.value.code, caught.value.message) == (
         "tool_hangs",
         "`sleep 20` gave no answer within 0 s",

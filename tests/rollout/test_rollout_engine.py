@@ -109,6 +109,8 @@ class Script:
                         verdict=verdict,
                         reasons=("unproved",),
                         accept_len=4.0,
+                        level="quick",
+                        exam=None,
                         verify_steps=31,
                         to_json=dict,
                     ),

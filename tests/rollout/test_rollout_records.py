@@ -347,6 +347,8 @@ def verdict(monkeypatch: pytest.MonkeyPatch) -> Proof:
         verify_steps=9,
         tokens=12,
         acceptance=None,
+        level="quick",
+        exam=None,
     )
     monkeypatch.setattr(confirming, "prove", lambda session: proof)
     ready = Report(

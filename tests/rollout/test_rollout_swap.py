@@ -33,7 +33,8 @@ class Host:
         assert name == "swap"
         return self.answers.pop(0)()
 
-    def control(self, verb: str) -> None:
+    def control(self, verb: str, *, speculative: bool) -> None:
+        assert speculative
         self.told.append(Event("control", "ok", verb))
 
     def unit(self) -> Any:

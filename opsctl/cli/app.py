@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import diagnose, host, lab, lock, metrics, patches, records, rollouts, smoke
+from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ def _globals(
 
 rollouts.register(app)
 smoke.register(app)
+gate.register(app)
 host.register(app)
 metrics.register(app)
 records.register(app)

@@ -25,6 +25,10 @@ PromptsOption = Annotated[
     Path | None,
     typer.Option("--prompts", help="A set of prompts of one's own.", show_default=False),
 ]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option("--baseline", help="An id on the host, or a file.", show_default=False),
+]
 _SIGNS = {"pass": "ok", "fail": "FAIL", "inconclusive": "?", "skipped": "-"}
 
 
@@ -45,10 +49,7 @@ def smoke(
         bool, typer.Option("--deep", help="Every prompt at every batch size, and the limits.")
     ] = False,
     prompts: PromptsOption = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", help="An id on the host, or a file.", show_default=False),
-    ] = None,
+    baseline: BaselineOption = None,
 ) -> Report:
     """Send requests through the verify path and judge what comes back."""
     from opsctl.rollout import observe
@@ -61,7 +62,9 @@ def smoke(
         )
     report = observe.smoke(session, Wanted(level, prompts, baseline))
     if level != "quick" and not command.json:
-        sys.stdout.write(_table(report.data["smoke"]["checks"]))
+        checks = report.data["smoke"]["checks"]
+        rows = [(c["name"], c["verdict"], c["reason"], c.get("kind", "")) for c in checks]
+        sys.stdout.write(check_lines(rows))
     return report
 
 
@@ -71,16 +74,13 @@ def _level(quick: bool, standard: bool, deep: bool) -> Level:
     return "deep" if deep else "standard" if standard else "quick"
 
 
-def _table(checks: Sequence[dict[str, Any]]) -> str:
-    """A line a check: what it found, failures with their kind."""
-    width = max(len(check["name"]) for check in checks)
-    lines = []
-    for check in checks:
-        kind = f" [{check['kind']}]" if check.get("kind") else ""
-        lines.append(
-            f"{_SIGNS[check['verdict']]:>4}  {check['name']:<{width}}  {check['reason']}{kind}\n"
-        )
-    return "".join(lines)
+def check_lines(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """A line a check, of (name, outcome, reason, kind)."""
+    width = max((len(name) for name, *_ in rows), default=0)
+    return "".join(
+        f"{_SIGNS[outcome]:>4}  {name:<{width}}  {reason}{f' [{kind}]' if kind else ''}\n"
+        for name, outcome, reason, kind in rows
+    )
 
 
 def capture(

@@ -26,13 +26,15 @@ class Ready:
     """A start that is up.
 
     `ready_s` runs from the start command to the first HTTP answer after the server's own
-    word; `lag_s` from that word, by the host's clock, to this verdict.
+    word; `lag_s` from that word, by the host's clock, to this verdict. `spans` are the load's
+    phases: (phase, begin, end), seconds since the first line.
     """
 
     invocation: str
     ready_s: float
     lag_s: float
     models: tuple[str, ...]
+    spans: tuple[tuple[str, float, float], ...] = ()
 
 
 def wait_ready(
@@ -66,6 +68,7 @@ def wait_ready(
                     ready_s=done - machine.started,
                     lag_s=machine.announced_delay + done - machine.announced_at,
                     models=models,
+                    spans=tuple(machine.progress.spans),
                 )
         if now - said >= _SAY_EVERY or machine.progress.label != label:
             said, label = now, machine.progress.label

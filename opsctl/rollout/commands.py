@@ -63,7 +63,7 @@ def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Rep
     if nothing_to_do(made):
         return _nothing_done(session, made)
     run = Run("deploy", session, options, plan=made)
-    return engine.execute(run, _playbook("deploy", patches))
+    return engine.execute(run, playbook_of("deploy", patches))
 
 
 def _nothing_done(session: Session, made: Plan) -> Report:
@@ -92,7 +92,7 @@ def _nothing_done(session: Session, made: Plan) -> Report:
 def restart(session: Session, patches: Path, options: Options) -> Report:
     options = locking.settle(session, options)
     run = Run("restart", session, options)
-    return engine.execute(run, _playbook("restart", patches))
+    return engine.execute(run, playbook_of("restart", patches))
 
 
 def rollback(session: Session, patches: Path, options: Options) -> Report:
@@ -116,7 +116,7 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
         run.unsigned = frozenset(n for n, record in recorded.items() if unsigned(record))
     if target in run.unsigned:
         session.emit(Event("signature", "warn", unsigned_text(recorded[target])))
-    return engine.execute(run, _playbook("rollback", patches))
+    return engine.execute(run, playbook_of("rollback", patches))
 
 
 def rollback_question(session: Session, generation: int | None) -> str | None:
@@ -135,6 +135,7 @@ def rollback_question(session: Session, generation: int | None) -> str | None:
     return f"Roll back {session.service.name} on {session.host.name} from {there} to {back}?"
 
 
-def _playbook(name: str, patches: Path) -> playbook.Playbook:
+def playbook_of(name: str, patches: Path) -> playbook.Playbook:
+    """The one of that name beside `patches`, else the one that comes with opsctl."""
     path = resources.locate("playbooks", beside=patches.parent) / f"{name}.yaml"
     return playbook.load(path, frozenset(STEPS))

@@ -68,9 +68,8 @@ def _forward(run: Run, names: Iterable[str]) -> StepFailed | None:
             _step(run, name, steps.STEPS[name])
     except StepFailed as failed:
         return failed
-    if run.options.on_inconclusive == "restore" and _inconclusive(run):
-        assert run.smoke is not None
-        return StepFailed("inconclusive", "; ".join(run.smoke.reasons))
+    if run.options.on_inconclusive == "restore" and run.unproved:
+        return StepFailed("inconclusive", "; ".join(run.unproved))
     return None
 
 
@@ -243,15 +242,9 @@ def _guard_restored(run: Run, report: Mapping[str, Any]) -> bool:
     return good
 
 
-def _inconclusive(run: Run) -> bool:
-    return run.smoke is None or run.smoke.verdict == "inconclusive"
-
-
 def _finish(run: Run, began: float) -> Report:
-    inconclusive = _inconclusive(run) or run.guarded
-    reasons: tuple[Reason, ...] = ()
-    if inconclusive and run.smoke is not None:
-        reasons = tuple(Reason(code="inconclusive", message=r) for r in run.smoke.reasons)
+    inconclusive = bool(run.unproved) or run.guarded
+    reasons = tuple(Reason(code="inconclusive", message=text) for text in run.unproved)
     if run.guarded:
         reasons += (_still_guarded(run),)
     return Report(
@@ -284,6 +277,8 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
         label = run.plan.patchset.label
         way_back = f" (rollback: opsctl rollback {run.session.host.name})"
         return f"deployed {label} as generation {run.target}{unproved}{way_back}"
+    if run.command == "gate" and run.plan is not None:
+        return f"{run.plan.patchset.label}, which is in place, holds{unproved}"
     if run.command == "rollback":
         return f"rolled back to generation {run.target}{unproved}"
     return f"{run.session.service.unit} restarted{unproved}"

@@ -7,14 +7,45 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from opsctl.baseline import Baseline
+from opsctl.gate.figures import Soaked
+from opsctl.gate.model import GateCheck, Outcome
+from opsctl.gate.policy import Policy
 from opsctl.journal import Diagnosis
 from opsctl.readiness import Ready
 from opsctl.rollout.diagnosing import patched_by
+from opsctl.rollout.examining import Wanted
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
 from opsctl.smoke import SmokeResult
 from opsctl.transport import Subscription
 from opsctl.units.properties import Unit
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a gate asks of a new version, and what came of it: filled in by the steps."""
+
+    policy: Policy
+    wanted: Wanted
+    baseline: Baseline | None = None
+    before: Soaked | None = None  # the same load on the version before
+    after: Soaked | None = None
+    points: list[DecodePoint] = field(default_factory=list)
+    checks: list[GateCheck] = field(default_factory=list)  # of the policy's rules
+
+    def of(self, outcome: Outcome) -> list[GateCheck]:
+        return [check for check in self.checks if check.outcome == outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePoint:
+    """A decode line's figures, `at` seconds after the gate's first request."""
+
+    at: float
+    running: int
+    accept_len: float | None
+    throughput: float | None
 
 
 class StepFailed(Exception):
@@ -44,6 +75,7 @@ class Options:
     why: str = ""
     on_inconclusive: Literal["keep", "restore"] = "keep"
     generation: int | None = None  # rollback's target, None for the recorded predecessor
+    wanted: Wanted = field(default_factory=Wanted)  # of the smoke test
     plain: bool = False  # restart without speculative decoding
     lock_wait: float = 0.0  # seconds to wait for somebody else's rollout to end
 
@@ -75,6 +107,7 @@ class Run:
     smoke: SmokeResult | None = None
     diagnosis: Diagnosis | None = None
     strict: bool = True
+    trial: Trial | None = None  # of a gate
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -83,6 +116,15 @@ class Run:
         if self.plan is not None:
             return list(self.plan.target["files"])
         return patched_by(self.facts) if self.target is None else ()
+
+    @property
+    def unproved(self) -> tuple[str, ...]:
+        """What keeps it from being proved, failures apart; empty if it is."""
+        if self.smoke is None:
+            return ("no smoke test was made",)
+        open_ended = self.smoke.reasons if self.smoke.verdict == "inconclusive" else ()
+        judged = self.trial.of("inconclusive") if self.trial else ()
+        return (*open_ended, *(f"{check.name}: {check.reason}" for check in judged))
 
     @property
     def budget(self) -> float:

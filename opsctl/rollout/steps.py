@@ -11,13 +11,21 @@ from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
-from opsctl.journal import Diagnosis, redact
-from opsctl.readiness import Failed, Readiness, wait_down, wait_ready
-from opsctl.rollout import diagnosing, doctor, guard_text, guarding, locking, unitplan
+from opsctl.journal import redact
+from opsctl.readiness import wait_down
+from opsctl.rollout import (
+    doctor,
+    examining,
+    guarding,
+    locking,
+    trial,
+    unitplan,
+)
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.session import whoami
+from opsctl.rollout.waiting import wait
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -238,82 +246,12 @@ def start(run: Run) -> str:
     return ""
 
 
-def wait(run: Run) -> str:
-    assert run.watch is not None
-    machine = Readiness(
-        previous_invocation=run.previous_invocation,
-        budget=run.budget,
-        stall=run.stall,
-        started=run.started,
-        history=list(run.facts.get("loads", ())),
-    )
-    while True:
-        try:
-            assert run.watch is not None
-            with run.session.client() as client:
-                outcome = wait_ready(machine, run.watch, client, run.session.emit)
-            break
-        except Unreachable as error:
-            _go_on(run, error)
-    run.close_watch()
-    if isinstance(outcome, Failed):
-        raise _load_failed(run, machine, outcome)
-    run.ready = outcome
-    wanted = run.session.service.model.served_name
-    if wanted not in outcome.models:
-        raise StepFailed(
-            "wrong_model",
-            f"the server serves {', '.join(outcome.models) or 'nothing'}, not {wanted}",
-            remedy="correct model.served_name in the inventory, or the unit's arguments",
-        )
-    return f"in {outcome.ready_s:.1f} s, noticed {outcome.lag_s:.2f} s after it said so"
-
-
-def _go_on(run: Run, lost: Unreachable) -> None:
-    """The connection was lost in mid-load: the load goes on without it, and so does this wait.
-
-    Raises:
-        StepFailed: the guard has ended the rollout meanwhile.
-        OpsctlError: the host cannot be reached again, or the lock not be had.
-    """
-    if not run.guarded:
-        raise lost
-    run.session.emit(Event("reconnect", "start", lost.message))
-    run.close_watch()
-    run.session.reconnect()
-    report = guarding.take_over(run)
-    if report is not None:
-        raise StepFailed("guard_acted", guard_text.describe(report))
-    run.open_watch(ignore=run.previous_invocation)
-    run.session.emit(Event("reconnect", "ok"))
-
-
-def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
-    """The state says that it died; the journal of that start says of what."""
-    run.diagnosis = Diagnosis(incident=False)
-    if machine.invocation:
-        try:
-            journal, unit = run.session.read(machine.invocation), run.session.unit()
-            run.diagnosis = diagnosing.of_start(journal, unit, run.patched)
-        except OpsctlError as error:  # the cause is known, and must not be lost behind this one
-            run.session.emit(Event("wait", "warn", f"no journal: {error.message}"))
-    code: str = failed.cause
-    message, remedy = failed.message, failed.remedy
-    if run.diagnosis.crash and failed.cause not in {"budget_exceeded", "stalled"}:
-        found = run.diagnosis
-        code = found.kind or failed.cause
-        message = f"{failed.message}: {found.summary}"
-        remedy = found.remedy or failed.remedy
-    evidence = {
-        "cause": failed.cause,
-        "phase": machine.progress.phase,
-        "diagnosis": run.diagnosis.to_json(),
-    }
-    return StepFailed(code, message, remedy=remedy, evidence=evidence)
-
-
 def smoke(run: Run) -> str:
-    result = prove(run.session, strict=run.strict, patched=run.patched)
+    # On the way back the old version need only serve.
+    exam = None if run.undoing else examining.prepare(run.session, run.options.wanted)
+    result = prove(run.session, strict=run.strict, patched=run.patched, exam=exam)
+    if run.trial is not None and not run.undoing:
+        result = trial.softened(result, run.trial.policy)
     run.smoke = result
     emit_notes(result, run.session.emit)
     if result.verdict == "fail":
@@ -342,7 +280,7 @@ def _conclude(run: Run) -> None:
     run.session.call(
         "conclude",
         number=run.target,
-        status="confirmed" if _passed(run) else "unconfirmed",
+        status="unconfirmed" if run.unproved else "confirmed",
         verdict=_verdict(run),
         load_seconds=run.ready.ready_s if run.ready else None,
     )
@@ -377,10 +315,6 @@ def record(run: Run) -> str:
     return ""
 
 
-def _passed(run: Run) -> bool:
-    return run.smoke is not None and run.smoke.verdict == "pass"
-
-
 def _verdict(run: Run) -> dict[str, object]:
     if run.smoke is None:
         return {"verdict": "inconclusive"}
@@ -397,6 +331,9 @@ STEPS: dict[str, Callable[[Run], str]] = {
     "start": start,
     "wait": wait,
     "smoke": smoke,
+    "control": trial.control,
+    "soak": trial.soak,
+    "judge": trial.judge,
     "confirm": confirm,
     "record": record,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from opsctl.sglang import lines as ln
@@ -62,6 +62,7 @@ class LoadProgress:
     ready_at: float | None = None
     kv_tokens: int | None = None
     weights_s: float | None = None  # of the slowest rank
+    entered: dict[Phase, float] = field(default_factory=dict)  # when, by the lines' own times
     _detail: str = ""
     _loads: tuple[str, ...] = ()  # ranks that finished the target's weights
 
@@ -74,10 +75,23 @@ class LoadProgress:
         """Take in one line, written at `at` (Unix seconds). True if it was progress."""
         if self.started_at is None:
             self.started_at = at
+            self.entered[self.phase] = at
+        before = self.phase
         moved = self._take(line, at)
         if moved:
             self.last_progress_at = at
+        if self.phase != before:
+            self.entered[self.phase] = at
         return moved
+
+    @property
+    def spans(self) -> list[tuple[Phase, float, float]]:
+        """(phase, begin, end) of what is behind it, in seconds since the first line."""
+        began = self.started_at or 0.0
+        return [
+            (phase, self.entered[phase] - began, end - began)
+            for phase, end in zip(self.entered, [*self.entered.values()][1:], strict=False)
+        ]
 
     def _take(self, line: ln.LogLine, at: float) -> bool:
         if isinstance(line, ln.WeightShards):

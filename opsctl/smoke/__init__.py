@@ -9,7 +9,7 @@ from opsctl.smoke.judge import judge
 from opsctl.smoke.model import Check, Probes, SmokeResult, UnitFacts, Verdict
 from opsctl.smoke.probes import run_probes
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.speculation import Thresholds
+from opsctl.smoke.speculation import Thresholds, mean_accept_len
 from opsctl.smoke.stages import Level, Ran, run_stages, stages
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "judge",
     "judge_exam",
+    "mean_accept_len",
     "run_probes",
     "run_stages",
     "stages",

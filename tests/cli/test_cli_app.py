@@ -39,7 +39,7 @@ ALL = dict(commands())
 
 def test_the_commands() -> None:
     assert set(ALL) == {
-        *("deploy", "plan", "restart", "rollback", "confirm", "wait", "smoke"),
+        *("deploy", "plan", "restart", "rollback", "confirm", "wait", "smoke", "gate"),
         *(f"baseline {verb}" for verb in ("capture", "list", "export", "import", "remove")),
         *("status", "doctor", "logs", "metrics", "diagnose"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),

@@ -14,7 +14,7 @@ from opsctl import errors
 from opsctl.errors import LockHeld, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.report import Report
-from opsctl.rollout import engine, steps
+from opsctl.rollout import engine, steps, waiting
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
@@ -384,7 +384,7 @@ def test_a_way_back_that_the_guard_finished_is_done(
     def lose() -> None:
         script.session.guard_report = GUARD_DONE | {"healthy": healthy}
         if name == "wait":
-            steps._go_on(script.run, Unreachable("the connection to the host was lost"))
+            waiting.go_on(script.run, Unreachable("the connection to the host was lost"))
         script.session.lost = True
         raise Unreachable("the connection to the host was lost")
 

@@ -21,7 +21,9 @@ def test_the_repositorys_own(path: Path) -> None:
     assert playbook.name == path.stem
     steps = list(playbook.steps)
     assert steps[:2] == ["preflight", "lock"], "nothing is touched before these"
-    assert steps.index("stop") < steps.index("start") < steps.index("wait") < steps.index("smoke")
+    if "stop" in steps:
+        order = ("guard", "stop", "start", "wait", "smoke")
+        assert [step for step in steps if step in order] == list(order)
     if "swap" in steps:
         assert steps.index("stop") < steps.index("swap") < steps.index("start")
         assert playbook.on_failure == "restore"

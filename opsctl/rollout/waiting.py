@@ -1,0 +1,84 @@
+"""The step that waits for a start, across a lost connection, and names what it died of."""
+
+from __future__ import annotations
+
+from opsctl.errors import OpsctlError, Unreachable
+from opsctl.events import Event
+from opsctl.journal import Diagnosis
+from opsctl.readiness import Failed, Readiness, wait_ready
+from opsctl.rollout import diagnosing, guard_text, guarding
+from opsctl.rollout.run import Run, StepFailed
+
+
+def wait(run: Run) -> str:
+    assert run.watch is not None
+    machine = Readiness(
+        previous_invocation=run.previous_invocation,
+        budget=run.budget,
+        stall=run.stall,
+        started=run.started,
+        history=list(run.facts.get("loads", ())),
+    )
+    while True:
+        try:
+            assert run.watch is not None
+            with run.session.client() as client:
+                outcome = wait_ready(machine, run.watch, client, run.session.emit)
+            break
+        except Unreachable as error:
+            go_on(run, error)
+    run.close_watch()
+    if isinstance(outcome, Failed):
+        raise _load_failed(run, machine, outcome)
+    run.ready = outcome
+    wanted = run.session.service.model.served_name
+    if wanted not in outcome.models:
+        raise StepFailed(
+            "wrong_model",
+            f"the server serves {', '.join(outcome.models) or 'nothing'}, not {wanted}",
+            remedy="correct model.served_name in the inventory, or the unit's arguments",
+        )
+    return f"in {outcome.ready_s:.1f} s, noticed {outcome.lag_s:.2f} s after it said so"
+
+
+def go_on(run: Run, lost: Unreachable) -> None:
+    """The connection was lost in mid-load: the load goes on without it, and so does this wait.
+
+    Raises:
+        StepFailed: the guard has ended the rollout meanwhile.
+        OpsctlError: the host cannot be reached again, or the lock not be had.
+    """
+    if not run.guarded:
+        raise lost
+    run.session.emit(Event("reconnect", "start", lost.message))
+    run.close_watch()
+    run.session.reconnect()
+    report = guarding.take_over(run)
+    if report is not None:
+        raise StepFailed("guard_acted", guard_text.describe(report))
+    run.open_watch(ignore=run.previous_invocation)
+    run.session.emit(Event("reconnect", "ok"))
+
+
+def _load_failed(run: Run, machine: Readiness, failed: Failed) -> StepFailed:
+    """The state says that it died; the journal of that start says of what."""
+    run.diagnosis = Diagnosis(incident=False)
+    if machine.invocation:
+        try:
+            journal, unit = run.session.read(machine.invocation), run.session.unit()
+            run.diagnosis = diagnosing.of_start(journal, unit, run.patched)
+        except OpsctlError as error:  # the cause is known, and must not be lost behind this one
+            run.session.emit(Event("wait", "warn", f"no journal: {error.message}"))
+    code: str = failed.cause
+    message, remedy = failed.message, failed.remedy
+    if run.diagnosis.crash and failed.cause not in {"budget_exceeded", "stalled"}:
+        found = run.diagnosis
+        code = found.kind or failed.cause
+        message = f"{failed.message}: {found.summary}"
+        remedy = found.remedy or failed.remedy
+    evidence = {
+        "cause": failed.cause,
+        "phase": machine.progress.phase,
+        "diagnosis": run.diagnosis.to_json(),
+    }
+    return StepFailed(code, message, remedy=remedy, evidence=evidence)

@@ -16,14 +16,18 @@ from .tools import reload_units, run
 
 # The last of the drop-ins by name, so that it counts.
 NAME = "zz-opsctl-plain.conf"
-_FOLDER = "/run/systemd/system"
+FOLDER = "/run/systemd/system"
 _HEAD = "# Written by opsctl: this start is without speculative decoding; the next one is not."
-# An option of SGLang's with its value, and the line's end that a continuation leaves.
-_OPTION = re.compile(r"--speculative-[a-z0-9-]+(?:=\S+|[ \t]+(?![-\\$])\S+)?[ \t]*(?:\\\n[ \t]*)?")
+# An option of SGLang's with its value, and the blanks and continued lines around. No quote is part
+# of it: the last word of a quoted variable ends at one.
+_BLANK = r"(?:[ \t]|\\\n)"
+_OPTION = re.compile(
+    r"--speculative-[a-z0-9-]+(?:=[^\s\"']+|%s+(?![-\\$])[^\s\"']+)?%s*" % (_BLANK, _BLANK)
+)
 
 
 def path(unit: str) -> str:
-    return os.path.join(_FOLDER, unit + ".d", NAME)
+    return os.path.join(FOLDER, unit + ".d", NAME)
 
 
 def apply(unit: str) -> None:

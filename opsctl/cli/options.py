@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -48,6 +48,10 @@ LockWaitOption = Annotated[
 AdoptOption = Annotated[
     bool,
     typer.Option("--adopt", help="Record files changed by hand as they are, to be rolled back to."),
+]
+SmokeOption = Annotated[
+    Literal["quick", "standard", "deep"],
+    typer.Option("--smoke", help="How thoroughly to prove it (docs/smoke.md)."),
 ]
 PatchSetOption = Annotated[
     str | None,

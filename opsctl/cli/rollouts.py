@@ -38,12 +38,16 @@ def deploy(
     ] = "keep",
     adopt: opt.AdoptOption = False,
     with_unit: opt.WithUnitOption = False,
+    smoke: opt.SmokeOption = "quick",
     yes: opt.YesOption = False,
 ) -> Report:
     """Put a patch set on a host, restart, prove it, or return what was there."""
     from opsctl.rollout import commands, locking
+    from opsctl.rollout.examining import Wanted
 
-    chosen = chosen_options(budget, stall, why, lock_wait, on_inconclusive=on_inconclusive)
+    chosen = chosen_options(
+        budget, stall, why, lock_wait, on_inconclusive=on_inconclusive, wanted=Wanted(smoke)
+    )
     folder = command.patches(patches)
     chosen = locking.settle(session, chosen)
     made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
@@ -111,12 +115,14 @@ def restart(
         bool,
         typer.Option("--plain", help="Without speculative decoding, until the next start."),
     ] = False,
+    smoke: opt.SmokeOption = "quick",
     yes: opt.YesOption = False,
 ) -> Report:
     """Restart the unit, wait for the load under its budget, and prove it."""
     from opsctl.rollout import commands
+    from opsctl.rollout.examining import Wanted
 
-    chosen = chosen_options(budget, stall, why, lock_wait, plain=plain)
+    chosen = chosen_options(budget, stall, why, lock_wait, plain=plain, wanted=Wanted(smoke))
     how = " without speculation" if plain else ""
     ask(f"Restart {session.service.unit} on {session.host.name}{how}?", yes=yes)
     return commands.restart(session, command.patches(), chosen)

@@ -1,0 +1,87 @@
+"""Baseline, levels and gate on a real server: from its first restart to a version let in or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from workbench import LAB, Bench
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+
+# The machine is shared and slow: what is compared here is what does not depend on that.
+RULES = [
+    {"metric": "soak.error_rate", "fail": "> 0"},
+    {"metric": "soak.wrong", "fail": "> 0", "missing": "fail"},
+    {"metric": "soak.accept_len_ratio", "fail": "< 1.1", "missing": "fail"},
+]
+
+
+def policy(folder: Path, rules: list[dict[str, object]]) -> str:
+    path = folder / "policy.yaml"
+    content = {
+        "version": 1,
+        "name": "lab",
+        "baseline": "required",
+        "soak": {"seconds": 6, "at_once": 3},
+        "rules": rules,
+        "on_inconclusive": "restore",
+    }
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def own_state(bench: Bench) -> Iterator[Bench]:
+    """The lab as after its boot again at the end: this leaves a baseline and a generation."""
+    yield bench
+    assert bench.opsctl("lab", "reset", LAB).exit_code == 0
+
+
+def test_a_gate_keeps_what_holds_and_returns_what_does_not(
+    own_state: Bench, tmp_path: Path
+) -> None:
+    bench = own_state
+    refused = bench.opsctl("gate", "--policy", policy(tmp_path, RULES), "--yes")
+    assert (refused.exit_code, refused.code) == (3, "no_baseline"), refused.said
+    speculates = bench.opsctl("baseline", "capture")
+    assert (speculates.exit_code, speculates.code) == (3, "speculative"), speculates.said
+
+    plain = bench.opsctl("restart", "--plain", "--yes")
+    assert plain.exit_code == 0, plain.said
+    assert "without speculation" in bench.opsctl("status").said
+    captured = bench.opsctl("baseline", "capture")
+    assert captured.exit_code == 0, captured.said
+    row = captured.report["data"]
+    assert (row["reference"], row["precision"], row["algorithm"]) == ("plain", "float32", None)
+    assert bench.opsctl("restart", "--yes").exit_code == 11, "pristine, it drafts in vain"
+
+    kept = bench.opsctl("gate", "--policy", policy(tmp_path, RULES), "--yes")
+    assert kept.exit_code == 0, kept.said
+    found = kept.report["data"]["gate"]
+    assert (found["ending"], found["outcome"]) == ("kept", "pass")
+    outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
+    assert outcomes["lossless"] == outcomes["soak.wrong"] == outcomes["kv_pool"] == "pass"
+    assert [span["name"] for span in found["load"]][:2] == ["starting", "loading weights"]
+    assert found["soak"]["requests"] >= 3
+    assert {each["name"] for each in found["series"]} == {
+        "accept length", "throughput", "running requests"
+    }  # fmt: skip
+    lossless = next(check for check in found["checks"] if check["name"] == "lossless")
+    assert set(lossless["evidence"]["counts"]) == {"equal"}, "float32: nothing but equal"
+
+    generation = kept.report["generation"]
+    strict = [*RULES, {"metric": "load.seconds", "fail": "> 0.1"}]
+    again = bench.opsctl("gate", "--policy", policy(tmp_path, strict), "--yes")
+    assert again.exit_code == 12 or again.report["data"]["gate"]["ending"] == "untouched"
+    rolled = bench.opsctl("rollback", "--yes")
+    assert rolled.exit_code == 0, rolled.said
+    before = bench.files()["files"]
+    returned = bench.opsctl("gate", "--policy", policy(tmp_path, strict), "--yes")
+    assert (returned.exit_code, returned.code) == (10, "gate_failed"), returned.said
+    assert "load.seconds" in returned.said
+    assert returned.report["data"]["gate"]["ending"] == "rolled back"
+    assert bench.files()["files"] == before
+    assert returned.report["generation"] != generation

@@ -1,0 +1,141 @@
+"""Which baseline is compared with, and when none is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rollout_tools import SERVICE, facts
+
+from opsctl.baseline import Answer, Baseline, Identity
+from opsctl.errors import Refused, UsageError
+from opsctl.events import Event
+from opsctl.rollout import baselining
+from opsctl.rollout.baselining import choose, export, take
+from opsctl.rollout.session import Session
+from opsctl.smoke import ServerFacts
+
+NOW = Identity(
+    served_name="tiny", model_path="/m", files={"config.json": "a"}, precision="bfloat16"
+)
+
+
+def baseline(reference: str = "plain", **changes: Any) -> Baseline:
+    answer = Answer(prompt="p", sha256="s", output_ids=(1,), text="t", finish_reason="stop")
+    return Baseline(
+        created=changes.pop("created", 1.0),
+        host="alpha",
+        service="serve",
+        reference=cast(Any, reference),
+        identity=NOW.model_copy(update=changes),
+        answers=(answer,),
+    )
+
+
+class Host:
+    """Keeps what is given to it, the last one first."""
+
+    host = SimpleNamespace(name="alpha")
+    service = SERVICE
+
+    def __init__(self, *known: Baseline) -> None:
+        self.texts = {each.id: each.model_dump_json() for each in known}
+        self.told: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.told.append(event)
+
+    def call(self, op: str, **params: Any) -> Any:
+        if op == "list_baselines":
+            return list(self.texts)
+        if op == "read_baseline":
+            return self.texts[params["name"]]
+        assert op == "write_baseline"
+        self.texts = {params["name"]: params["text"], **self.texts}
+        return {"path": f"/var/{params['name']}.json"}
+
+    def inspect(self) -> dict[str, Any]:
+        return facts()
+
+    def unit(self) -> None:
+        return None
+
+
+def session(*known: Baseline) -> Session:
+    return cast(Session, Host(*known))
+
+
+def test_plain_before_trusted_and_the_last_before_earlier_ones() -> None:
+    trusted, late, early = baseline("trusted"), baseline(created=2.0), baseline(created=1.0)
+    assert choose(session(trusted, late, early), NOW, None) == (late, "")
+    assert choose(session(trusted), NOW, None) == (trusted, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"precision": "float16"}, "the precision is float16 there and bfloat16 here"),
+        ({"quantization": "int4"}, "the quantization is int4 there and none here"),
+        ({"kv_cache_dtype": "fp8"}, "the type of the KV cache is fp8 there and none here"),
+        ({"files": {"config.json": "b"}}, "the model is another one (config.json)"),
+        ({"files": {}}, "the model is another one (config.json)"),
+    ],
+)
+def test_another_model_or_precision_is_refused(changes: dict[str, Any], why: str) -> None:
+    other = baseline(**changes)
+    found, told = choose(session(other), NOW, None)
+    assert found is None
+    assert why in told
+    with pytest.raises(Refused) as caught:
+        choose(session(other), NOW, other.id)
+    assert caught.value.code == "baseline_unlike"
+    assert why in caught.value.message
+
+
+def test_another_version_or_argument_is_no_reason() -> None:
+    old = baseline(version="0.5.11", algorithm="DFLASH", arguments={"tp_size": 8})
+    assert choose(session(old), NOW, None) == (old, "")
+
+
+def test_without_one_the_way_to_one_is_told() -> None:
+    found, told = choose(session(), NOW, None)
+    assert found is None
+    assert "opsctl baseline capture alpha" in told
+    with pytest.raises(Refused, match="no baseline to export"):
+        export(session(), None)
+
+
+def test_a_damaged_one_is_left_out_and_said() -> None:
+    good = baseline()
+    host = Host(good)
+    host.texts = {"0123456789ab": '{"format": 2}', **host.texts}
+    assert choose(cast(Session, host), NOW, None) == (good, "")
+    assert "0123456789ab" in host.told[0].message
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    path.write_text(baseline().model_dump_json())
+    assert choose(session(), NOW, str(path)) == (baseline(), "")
+    path.write_text("[]")
+    with pytest.raises(UsageError, match=r"b\.json is no baseline"):
+        choose(session(), NOW, str(path))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "files", "code"),
+    [("DFLASH", {"config.json": "a"}, "speculative"), ("", {}, "model_unknown")],
+)
+def test_what_is_no_reference(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, files: dict[str, str], code: str
+) -> None:
+    monkeypatch.setattr(baselining, "require_ready", lambda *_: None)
+    found = NOW.model_copy(update={"files": files})
+    server = ServerFacts(algorithm=algorithm)
+    monkeypatch.setattr(baselining, "subject", lambda _: (found, server))
+    with pytest.raises(Refused) as caught:
+        take(session(), None, trust=False)
+    assert caught.value.code == code
+    assert caught.value.remedy

@@ -12,7 +12,7 @@ from workbench import LAB, Bench
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 # The machine is shared and slow: what is compared here is what does not depend on that.
-RULES = [
+RULES: list[dict[str, object]] = [
     {"metric": "soak.error_rate", "fail": "> 0"},
     {"metric": "soak.wrong", "fail": "> 0", "missing": "fail"},
     {"metric": "soak.accept_len_ratio", "fail": "< 1.1", "missing": "fail"},

@@ -228,6 +228,8 @@ class Diagnoser:
             if sign.found_in(visible, lowered):
                 self._found(sign, read, visible)
                 self._worth_saying(read)
+                if self._seen.outputs.finished(read.number, visible):
+                    self._seen.show(read.number, redact(read.line)[:_LONGEST])
                 return True
         return False
 

@@ -83,8 +83,8 @@ line to judge, and 2 where the name is neither a host nor a file.
 Causes win over end states, those over what follows of itself minutes later, and a death notice is
 never the kind where anything else speaks; among equals the earliest line wins, so that the first rank to speak goes before its
 echoes. Lines that quote users are never searched. An exception that no rule knows is `python_error`
-with its traceback, and `python_error_after_patch` where the journal or opsctl knows that a patch
-brought the file that raised it; a crash of native code in words that fit no kind is `unknown`. A death
+with its traceback, and `python_error_after_patch` where the journal says that the file that raised it
+was patched before; a crash of native code in words that fit no kind is `unknown`. A death
 without words is `child_died` where the parent tells of it, and `unknown` where only the service manager
 does, both with low confidence: nothing is forced into a kind. Of other units in the same journal the
 failures do not count, once the server's own goes on or is known by its name. Sources that name a file

@@ -41,14 +41,19 @@ class Patched:
 
     def touches(self, trace: Traceback) -> bool:
         """Whether one of its frames is in such a file."""
-        return any(self._has(file, trace.start) for file, _ in trace.frames)
+        paths = (*self.known, *self._said_before(trace))
+        return any(_is_in(file, paths) for file, _ in trace.frames)
 
     def raises(self, trace: Traceback) -> bool:
-        """Whether its innermost frame of the server's own code is in such a file."""
+        """Whether its innermost frame of the server's own code is in a file of which the journal
+        says, before it, that it was patched: what is known only tells of a patch in place."""
         files = [file for file, _ in trace.frames]
         own = [file for file in files if _PACKAGE in file] or files
-        return bool(own) and self._has(own[-1], trace.start)
+        return bool(own) and _is_in(own[-1], self._said_before(trace))
 
-    def _has(self, file: str, before: int) -> bool:
-        said = (path for path, line in self._said.items() if line < before)
-        return any(f"/{file}".endswith(f"/{path}") for path in (*self.known, *said))
+    def _said_before(self, trace: Traceback) -> list[str]:
+        return [path for path, line in self._said.items() if line < trace.start]
+
+
+def _is_in(file: str, paths: Collection[str]) -> bool:
+    return any(f"/{file}".endswith(f"/{path}") for path in paths)

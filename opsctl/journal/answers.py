@@ -12,26 +12,38 @@ from typing import Final
 from opsctl.repetition import tail_loop, words
 
 NEEDLES: Final = (
-    '"choices"', '"text"', '"content"', "output", "answer", "response", "reply",
-    "generated", "assistant", "result", "garbage", "garbled", "gibberish", "mojibake", "nonsense",
-    "repeat", "repetit",
+    '"choices"', '"text"', '"content"', "'choices'", "'text'", "'content'", "output", "answer",
+    "response", "reply", "generated", "assistant", "result", "garbage", "garbled", "gibberish",
+    "mojibake", "nonsense", "repeat", "repetit",
 )  # fmt: skip
-# The body of an answer as curl prints it, or a field of it.
+# The body of an answer as curl or Python prints it, or a field of it.
 _BODY: Final = re.compile(
-    r"\s*(?:data: )?\{.*\"(?:choices|text|content)\"\s*:|\s*\"(?:text|content)\"\s*:"
+    r"\s*(?:data: )?\{.*(['\"])(?:choices|text|content)\1\s*:|\s*(['\"])(?:text|content)\2\s*:"
 )
-_FIELD: Final = re.compile(r"\"(?:text|content)\"\s*:\s*\"((?:[^\"\\]|\\.)*)\"")
+_FIELD: Final = re.compile(
+    r"(['\"])(?:text|content)\1\s*:\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)')"
+)
 _LABEL: Final = re.compile(
     r"(?i)\s*(?:[\w ]{0,20}\b)?(?:output|answer|response|reply|generated|assistant|result)"
     r"(?: text)?\s?[:=]\s*(?P<text>\S.*)"
 )
 # Of a request's log: a user's words may be in it.
-_LOGGED: Final = re.compile(r"\"event\"\s*:|\"(?:prompt|messages)\"\s*:")
+_LOGGED: Final = re.compile(r"['\"](?:event|prompt|messages)['\"]\s*:")
 # What an empty text may stand beside.
 _ELSEWHERE: Final = re.compile(
-    r"\"(?:tool_calls|reasoning_content|reasoning)\"\s*:\s*(?:\[\s*\{|\"[^\"])"
+    r"['\"](?:tool_calls|reasoning_content|reasoning)['\"]\s*:\s*(?:\[\s*\{|\"[^\"]|'[^'])"
 )
-_TOKENS: Final = re.compile(r"\"completion_tokens\"\s*:\s*(\d+)")
+_TOKENS: Final = re.compile(r"['\"]completion_tokens['\"]\s*:\s*(\d+)")
+# SGLang's log of a request's end, its users' words taken out (utils/request_logger.py).
+_FINISHED_EMPTY: Final = re.compile(
+    r"\bout['\"]?\s?[=:]\s?\{.*?['\"](?:text|content)['\"]\s*:\s*(?:''|\"\")"
+)
+_CUT_OFF: Final = re.compile(
+    r"['\"]finish_reason['\"]\s*:\s*(?:\{['\"]type['\"]\s*:\s*)?['\"]length"
+)
+_LIMIT: Final = re.compile(r"['\"]?\bmax_(?:new|completion)?_?tokens['\"]?\s*[:=]\s*(\d+)")
+# Fewer tokens can be the first bytes of one letter.
+_FEW: Final = 8
 _SUBJECT: Final = (
     r"(?:outputs?|answers?|responses?|repl(?:y|ies)|completions?|tokens?|texts?|content|model"
     r"|generat\w+)"
@@ -57,10 +69,20 @@ def broken_answer(text: str) -> bool:
     if _LOGGED.search(text):
         return False
     if _BODY.match(text):
-        found = _FIELD.findall(text)
+        found = [double or single for _, double, single in _FIELD.findall(text)]
         return any(_loops(answer) for answer in found) or _empty(text, found)
     label = _LABEL.match(text)
     return label is not None and _loops(label["text"])
+
+
+def finished_empty(visible: str) -> bool:
+    """Whether the log of a request's end, without its users' words, tells of an answer that went
+    to its limit of tokens without a single letter."""
+    tokens = _TOKENS.search(visible)
+    if tokens is None or int(tokens[1]) < _FEW or _FINISHED_EMPTY.search(visible) is None:
+        return False
+    limit = _LIMIT.search(visible)
+    return _CUT_OFF.search(visible) is not None or (limit is not None and limit[1] == tokens[1])
 
 
 def called_broken(text: str) -> bool:

@@ -13,6 +13,7 @@ from opsctl.journal.redact import redact
 from opsctl.journal.remedies import specific_remedy
 from opsctl.journal.rules import RuleBase, Tier
 from opsctl.journal.seen import Seen
+from opsctl.journal.units import unit_of
 
 _LOADING: Final = ("load", "capture", "start")
 # Without an incident, what is most worth saying. Then what the lines are, then these.
@@ -41,6 +42,8 @@ class _Judgement:
 
     def judge(self) -> None:
         """Drop what was survived, and add what only the whole shows."""
+        units = self.seen.units
+        self.found.remove(lambda f: f.incident and units.is_other(unit_of(f.text)))
         self._relent()
         self._shared_memory()
         self.found.remove(self._survived)
@@ -106,7 +109,7 @@ class _Judgement:
             and found.order > first.order
         )
         guessed = found.tier == "absence" and found.kind == "python_error"
-        return not same and not guessed
+        return not same and not guessed and found.kind != "unknown"
 
     def _no_incident(self) -> Diagnosis:
         quiet = list(self.found)
@@ -174,7 +177,10 @@ class _Judgement:
                 self._add("shm_exhausted", full.line, full.text, tier="cause", first=True)
 
     def _survived(self, found: Finding) -> bool:
-        """Raised in a traceback that did not end its process, and batches followed."""
+        """Raised in a traceback that did not end its process, or by a process that was none of
+        the server's, and batches followed."""
+        if found.kind == "unknown":
+            return self.seen.goes_on_after(found.line)
         trace = next((t for t in self.seen.tracebacks.found if t.covers(found.line)), None)
         unharmed = trace is not None and not trace.fatal and found.incident
         return unharmed and self.seen.alive_after(found.line)
@@ -186,8 +192,9 @@ class _Judgement:
                 continue
             if trace.fatal or (trace.exception and not self.seen.alive_after(trace.start)):
                 line = trace.exception_at if trace.exception else trace.start
+                patched = self.seen.patched.raises(trace)
                 self._timed_out(line, trace.exception, trace.phase) or self._add(
-                    "python_error",
+                    "python_error_after_patch" if patched else "python_error",
                     line,
                     redact(trace.exception or trace.lines[0]),
                     # Ranks that lose this one fail with errors of NCCL: the first to speak decides.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from opsctl.journal.findings import Finding
+from opsctl.journal.patched import Patched
 from opsctl.journal.traceback import Traceback
 from opsctl.sglang.progress import Phase
 
@@ -49,7 +50,7 @@ class Surroundings:
     """What else the input says."""
 
     traces: Sequence[Traceback]
-    patched: Collection[str]  # files that a patch set put in place, as paths below the package
+    patched: Patched
     ready_at: int  # lines; -1 if there is none
     decoded_at: int  # the last decode line
     kinds: frozenset[str]
@@ -86,7 +87,7 @@ def refined(found: Finding, around: Surroundings) -> Finding:
 
 
 def _action(found: Finding, trace: Traceback | None, around: Surroundings) -> str:
-    if found.kind in _PATCHABLE and trace is not None and _touches(trace, around.patched):
+    if found.kind in _PATCHABLE and trace is not None and around.patched.touches(trace):
         return "rollback_patch"
     if found.kind == "graph_capture_failure" and "peer_rank_died" in around.kinds:
         return "investigate"
@@ -109,7 +110,3 @@ def _code_fault(found: Finding, trace: Traceback | None) -> bool:
     if trace is not None and trace.exception:
         return trace.exception_name in _CODE_FAULTS
     return any(f"{name}:" in found.text for name in _CODE_FAULTS)
-
-
-def _touches(trace: Traceback, patched: Collection[str]) -> bool:
-    return any(file.endswith(path) for file, _ in trace.frames for path in patched)

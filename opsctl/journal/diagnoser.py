@@ -3,7 +3,7 @@
 A kind is chosen by tier (causes before wrappers before consequences; a death notice never),
 then by line (the first rank to speak before its echoes), then by the rules' order. An
 exception that no rule knows is `python_error`; a death without words is `child_died`, or
-`unknown` where only the service manager tells of it. Without an
+`unknown` where only the service manager tells of it, or native code in words of its own. Without an
 incident the kind says what the lines are: ready, decode_stats, load_progress, …
 """
 
@@ -21,11 +21,13 @@ from opsctl.journal.diagnosis import Diagnosis
 from opsctl.journal.entry import Entry
 from opsctl.journal.findings import Findings, finding
 from opsctl.journal.outputs import is_probe
+from opsctl.journal.patched import Patched
 from opsctl.journal.redact import redact, without_user_text
 from opsctl.journal.rules import RuleBase, Sign, rule_base, says_nothing
 from opsctl.journal.seen import Seen
 from opsctl.journal.silence import ACCESS, NCCL
 from opsctl.journal.traceback import EXCEPTION
+from opsctl.journal.units import unit_of
 from opsctl.journal.windows import Windows
 from opsctl.sglang import lines as ln
 from opsctl.sglang.grammar import PREFIX, parse, split_lines, split_prefix
@@ -88,7 +90,7 @@ class Diagnoser:
 
     def __init__(self, *, now: float | None = None, patched: Collection[str] = ()) -> None:
         self._base: RuleBase = rule_base()
-        self._seen = Seen(now=now, patched=patched)
+        self._seen = Seen(now=now, patched=Patched(patched))
         self._findings = Findings()
         self._windows = Windows()
         self._user_text: dict[int | None, int] = {}  # lines that may still be a user's, by process
@@ -133,6 +135,7 @@ class Diagnoser:
         batch = parse(entry.message) if len(alike) > 1 else None
         if isinstance(batch, ln.DecodeBatch):
             time = entry.realtime or _own_time(entry.message)
+            self._seen.units.speaks(entry.identifier)
             self._seen.decoded(number, time, batch, entry.message, alike)
         else:
             self.feed(number, entry)
@@ -171,6 +174,7 @@ class Diagnoser:
         if not _STEADY.match(line) or (batch := parse(line)) is None:
             return False
         self._user_text.pop(entry.pid, None)
+        self._seen.units.speaks(entry.identifier)
         self._seen.batch(number, at, batch, line)
         return "rror" not in line and "Traceback" not in line
 
@@ -228,6 +232,8 @@ class Diagnoser:
             if sign.found_in(visible, lowered):
                 self._found(sign, read, visible)
                 self._worth_saying(read)
+                if self._seen.outputs.finished(read.number, visible):
+                    self._seen.show(read.number, redact(read.line)[:_LONGEST])
                 return True
         return False
 
@@ -259,7 +265,7 @@ class Diagnoser:
         return True
 
     def _say(self, read: _Line, text: str) -> None:
-        """What a line says of the start's progress, its stop and its acceptance."""
+        """What a line says of patches, the start's progress, its stop and its acceptance."""
         seen, number = self._seen, read.number
         parsed = parse(read.line)
         if parsed is not None:
@@ -269,9 +275,19 @@ class Diagnoser:
         seen.starting = seen.starting or _STARTING.search(text) is not None
         seen.warned = seen.warned or _WARNING.search(read.line) is not None
         manager = read.entry.from_manager or read.entry.identifier == "systemd"
-        stops = (manager and text.startswith(_STOPPING)) or _SIGTERM.match(text) is not None
-        if stops and seen.stopped_at is None:
+        if unit := unit_of(text):
+            seen.units.mentioned(unit)
+        told = manager and text.startswith(_STOPPING) and not seen.units.is_other(unit)
+        sigterm = _SIGTERM.match(text) is not None
+        if (told or sigterm) and seen.stopped_at is None:
             seen.stopped_at = number
+            seen.units.stopping(unit, number, read.at)
+        if sigterm:
+            seen.units.stopped()
+        if read.tagged:
+            seen.units.speaks(read.entry.identifier)
+        if "atch" in text:
+            seen.patched.feed(number, text)
         if "bort request" in text:
             seen.silence.aborted(number)
         if parsed is None and seen.numbers.text(number, text):
@@ -291,6 +307,9 @@ class Diagnoser:
         seen, number = self._seen, read.number
         trace = seen.tracebacks.open(read.entry.pid)
         kind = self._base.kinds[sign.kind]
+        unit = unit_of(text) if kind.incident else ""
+        if seen.units.is_other(unit):
+            return
         if kind.incident and not self._counts(sign, number, handled=bool(trace and trace.handled)):
             return
         if trace is not None and kind.incident and sign.tier != "notice":
@@ -302,7 +321,10 @@ class Diagnoser:
         shown = redact(text)[:_LONGEST]
         self._findings.add(finding(kind, number, shown, sign=sign, phase=seen.phase()))
         if sign.kind == "child_died":
-            seen.died_at = number
+            if unit:
+                seen.units.ended(unit, number, read.at)
+            else:
+                seen.child_died_at = number
             if "crashed" in text:
                 seen.silence.child_died(number, read.at)
         foreign = _FOREIGN.search(text) if sign.kind == "cuda_oom" else None

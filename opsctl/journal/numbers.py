@@ -11,6 +11,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from opsctl.sglang.lines import DecodeBatch
@@ -28,7 +29,8 @@ _DECAY: Final = 0.7  # of the accept length
 _SLOW: Final = 0.2  # of a request's throughput
 _LONGER: Final = 4.0  # times as long: another class of sequence length
 _LONG: Final = 8192  # tokens; below this, length does not matter to a drafter
-_MANY: Final = 16  # lines before a trend counts as one
+_MANY: Final = 16  # lines before a trend counts as one, or a stretch among others
+_LONG_STEPS: Final = 10 * _ZERO_STEPS  # … and decode steps of such a stretch
 _ENOUGH: Final = 5  # lines on either side of a comparison; fewer only where there are no more
 _KEPT: Final = 512  # points; more are merged by pairs
 
@@ -61,12 +63,14 @@ class Point:
     speed: float | None  # tokens per second of one request
     full: bool
     decode: bool  # a decode line, not somebody's summary
+    whole: bool = False  # a whole number, and no rate to tell whether it is the maximum
     text: str = ""
 
     def absorb(self, other: Point) -> None:
         """Stand for the lines of `other`, too."""
         mine, theirs = self.count, other.count
         total = self.count = mine + theirs
+        self.whole = self.whole and other.whole and self.length == other.length
         self.steps += other.steps
         self.running = (self.running * mine + other.running * theirs) / total
         self.length = (self.length * mine + other.length * theirs) / total
@@ -124,6 +128,11 @@ class Numbers:
                 full=min(lengths) >= line.accept_len - 0.005
                 and self._full(line.accept_len, line.accept_rate),
                 decode=True,
+                whole=line.accept_rate is None
+                and self.drafted is None
+                and line.accept_len > _NOTHING
+                and line.accept_len.is_integer()
+                and min(lengths) == max(lengths),
                 text=text,
             )
         )
@@ -165,6 +174,8 @@ class Numbers:
         points = self._points
         if self.full and sum(point.steps for point in points) >= _FULL_STEPS:
             yield Verdict("implausible_acceptance", self.full)
+        elif stretch := _sits(points):
+            yield Verdict("implausible_acceptance", stretch)
         collapse = _collapse(points)
         yield from collapse
         yield from _zero(points)
@@ -211,6 +222,25 @@ def _ends(points: Sequence[Point]) -> tuple[int, ...]:
     return tuple(dict.fromkeys((points[0].line, points[-1].line)))
 
 
+def _sits(points: Sequence[Point]) -> tuple[int, ...]:
+    """The ends of the stretch at the maximum in which the decode lines end, if it is a long one.
+
+    A text of which the better part is a loop ends in it; one that is left again is foreseen for
+    a while only. A mean over tens of steps that is the same whole number line after line is a
+    maximum, too.
+    """
+    decode = [point for point in reversed(points) if point.decode]
+    if not decode or not (decode[0].full or decode[0].whole):
+        return ()
+
+    def alike(point: Point) -> bool:
+        return point.full if decode[0].full else point.whole and point.length == decode[0].length
+
+    tail = list(takewhile(alike, decode))
+    long = sum(p.count for p in tail) >= _MANY and sum(p.steps for p in tail) >= _LONG_STEPS
+    return _ends(tail[::-1]) if long else ()
+
+
 def _zero(points: Sequence[Point]) -> Iterator[Verdict]:
     """Every decode line at accept length 1, or every one for long at the end, or a summary."""
     decode = [point for point in points if point.decode]
@@ -222,7 +252,7 @@ def _zero(points: Sequence[Point]) -> Iterator[Verdict]:
     count = sum(point.count for point in tail)
     steps = sum(point.steps for point in tail)
     whole = len(tail) == len(decode) and count >= 2 and steps >= _ZERO_STEPS
-    if whole or (count >= _MANY and steps >= 10 * _ZERO_STEPS):
+    if whole or (count >= _MANY and steps >= _LONG_STEPS):
         yield Verdict("zero_acceptance", _ends(tail[::-1]))
     zero = [point for point in points if not point.decode and point.length <= _NOTHING]
     if zero:

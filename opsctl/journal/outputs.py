@@ -90,6 +90,13 @@ class Outputs:
         del kept[4 * _SHOWN :]
         return True
 
+    def finished(self, number: int, visible: str) -> bool:
+        """Take in the log of a request's end, without its users' words. True if it is broken."""
+        broken = answers.finished_empty(visible)
+        if broken and len(self.degenerate) < 4 * _SHOWN:
+            self.degenerate.append(number)
+        return broken
+
     def compared(self) -> Iterator[int]:
         """Lines whose arm or score is worse than the best one's, or broken beside a good one."""
         if self._arms and len({text for _, text, _ in self._arms}) > 1:

@@ -21,6 +21,7 @@ _BEARER: Final = re.compile(r"\b(?P<key>Bearer)(?P<sep> )\S+|(?P<key2>--(?:admin
 # own punctuation follows ends it.
 _CLOSED: Final = re.compile(r"""\s*(?:$|[,)}\]:;]|(?:\.\.\. )|\w+=)""")
 _CLOSERS: Final = {"[": "]", "{": "}", "(": ")"}
+_EMPTY: Final = {"''", '""'}
 _HIDDEN: Final = "[redacted]"
 
 
@@ -32,13 +33,17 @@ def redact(line: str) -> str:
 
 
 def without_user_text(line: str) -> tuple[str, bool]:
-    """`line` with users' text replaced, and whether such text goes on in the next line."""
+    """`line` with users' text replaced, and whether such text goes on in the next line.
+
+    An empty text stays: it hides nobody's words, and tells of an answer without any.
+    """
     parts: list[str] = []
     start, is_open = 0, False
     while not is_open and (key := _USER_KEY.search(line, start)) is not None:
         end = _value_end(line, key.end())
         is_open = end is None
-        parts += (line[start : key.end()], _HIDDEN)
+        value = line[key.end() : end]
+        parts += (line[start : key.end()], value if value in _EMPTY else _HIDDEN)
         start = len(line) if end is None else end
     return ("".join((*parts, line[start:])), is_open) if parts else (line, False)
 

@@ -12,8 +12,9 @@ how it is told:
 ``tier``
     ``cause`` (the default) is the reason itself; ``symptom`` an end state that names a kind only
     where no cause is seen; ``late`` what follows of itself minutes later; ``notice`` a death
-    notice or an echo on another rank, never the kind; ``quiet`` no incident. The lowest tier
-    wins, then the earliest line, then the order here.
+    notice or an echo on another rank, never the kind; ``python_error`` a crash in words that
+    fit no kind; ``quiet`` no incident. The lowest tier wins, then the earliest line, then the
+    order here.
 ``phase``, ``severity``, ``action``
     in place of the kind's own, for this sign
 ``shadows``
@@ -37,12 +38,12 @@ from typing import Any, Final, Literal, get_args
 
 import yaml
 
-from opsctl.journal import outputs
+from opsctl.journal import outputs, patched
 from opsctl.journal.diagnosis import Severity
 from opsctl.sglang import grammar
 
 Tier = Literal["cause", "symptom", "python_error", "output", "late", "absence", "notice", "quiet"]
-# python_error, output and absence are no signs' tiers: what code finds stands there.
+# What code finds stands in these tiers, too; only such findings are in output.
 TIERS: Final = {tier: place for place, tier in enumerate(get_args(Tier))}
 # The files. In this order kinds are ranked that tie in tier and line.
 AREAS: Final = ("machine", "model", "install", "work", "ends", "output", "transport", "quiet")
@@ -65,6 +66,7 @@ _OWN_NEEDLES: Final = (
     "sigterm", "stopping ", "gracefully exiting", "bort request", "interrupt", "refused",
     "socket.gaierror", "incomplete", "avail", "max_total_num_tokens", "server process",
     "application startup", "started ", "graph addresses", "cuda graph bs", *outputs.NEEDLES,
+    *patched.NEEDLES,
 )  # fmt: skip
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from opsctl.journal.context import PHASES
 from opsctl.journal.numbers import Numbers
 from opsctl.journal.outputs import Outputs
+from opsctl.journal.patched import Patched
 from opsctl.journal.silence import Silence
 from opsctl.journal.traceback import Collector, Traceback
+from opsctl.journal.units import Units
 from opsctl.sglang import lines as ln
 from opsctl.sglang.progress import LoadProgress
 
@@ -35,10 +37,11 @@ class Seen:
     """Positions are line numbers, -1 for never."""
 
     now: float | None = None
-    patched: Collection[str] = ()
+    patched: Patched = field(default_factory=Patched)
     numbers: Numbers = field(default_factory=Numbers)
     outputs: Outputs = field(default_factory=Outputs)
     silence: Silence = field(default_factory=Silence)
+    units: Units = field(default_factory=Units)
     tracebacks: Collector = field(default_factory=Collector)
     progress: LoadProgress = field(default_factory=LoadProgress)
     exceptions: list[BareException] = field(default_factory=list)
@@ -52,7 +55,7 @@ class Seen:
     answered_at: int = -1  # a POST with 200
     stopped_at: int | None = None  # asked to stop: what ends then ends as wanted
     killed_at: int = -1  # ended after that, by words that sound like a crash
-    died_at: int = -1
+    child_died_at: int = -1  # by its parent's words
     decoded_since_ready: bool = False
     starting: bool = False  # a line belongs to a start, and tells no progress
     warned: bool = False  # a line calls itself a warning
@@ -74,6 +77,11 @@ class Seen:
         """Whether a start is under way, so that a health check has to fail."""
         return self.progress_at >= 0 > self.ready_at
 
+    @property
+    def died_at(self) -> int:
+        """The last line that tells of a process's or the unit's end."""
+        return max(self.child_died_at, self.units.died_at)
+
     def before_start(self, line: int) -> bool:
         """Whether a start's progress follows `line`, and nothing was served before that."""
         return line < self.progress_at and not 0 <= self.served_at < line
@@ -82,6 +90,10 @@ class Seen:
         """Whether the server worked on after `line`, and no process died since."""
         alive = max(self.batch_at, self.answered_at, self.ready_at)
         return self.died_at < line < alive
+
+    def goes_on_after(self, line: int) -> bool:
+        """Whether batches follow `line` without another start, and no process died since."""
+        return max(self.died_at, self.progress_at) < line < self.batch_at
 
     def batch(self, number: int, at: float, batch: ln.LogLine, text: str = "") -> None:
         if isinstance(batch, ln.DecodeBatch):
@@ -101,6 +113,8 @@ class Seen:
         self.telling += len(alike) or 1
         self.decoded_since_ready = self.ready_at >= 0
         self.numbers.decode(number, batch, text, alike)
+        if self.units.decoded(at, self.progress_at):
+            self.stopped_at = None
         self.silence.batch(number, at, batch.running)
 
     def arguments(self, parsed: ln.ServerArgs) -> None:

@@ -6,6 +6,11 @@ severities, 115 phases, 108 actions and the decisive lines of 109 were right. Ro
 were mended, of the kinds that had failed: 42, 46, 44, 41, 43 and 45 of 49. `corrected` marks the
 five whose expected kind was changed afterwards, for the rules' reading was the better one; that
 kinds without an incident have no decisive lines was corrected throughout.
+
+Round 3, 70 cases of kind and verdict alone by somebody who had not seen the rules: 62 kinds and 66
+verdicts at the first try. `corrected` there are b3-40 (lines lost to rate limiting are no incident,
+as in all other cases) and b3-58 (a load that goes on after downloads were retried, which was to be
+`benign_warning`); both count as wrong above.
 """
 
 from __future__ import annotations
@@ -45,13 +50,13 @@ def test_kind_and_verdict(case: dict[str, Any]) -> None:
     assert (found.incident, found.kind) == (case["incident"], case["kind"])
 
 
-# What is reached, of 190; see the module's docstring for the first tries.
+# What is reached, of the 190 of rounds 1 and 2; see the module's docstring for the first tries.
 @pytest.mark.parametrize(
     ("what", "floor"), [("severity", 186), ("phase", 174), ("action", 170), ("decisive", 183)]
 )
 def test_blind_cases_as_a_whole(what: str, floor: int) -> None:
     right = 0
-    for case in rows("blind.jsonl"):
+    for case in (case for case in rows("blind.jsonl") if case["round"] < 3):
         found, expected = getattr(diagnosed(case), what), case[what]
         if what == "decisive":
             right += not expected or bool(set(found) & set(expected))

@@ -73,7 +73,7 @@ def test_a_gate_keeps_what_holds_and_returns_what_does_not(
     assert set(lossless["evidence"]["counts"]) == {"equal"}, "float32: nothing but equal"
 
     generation = kept.report["generation"]
-    strict = [*RULES, {"metric": "load.seconds", "fail": "> 0.1"}]
+    strict: list[dict[str, object]] = [*RULES, {"metric": "load.seconds", "fail": "> 0.1"}]
     again = bench.opsctl("gate", "--policy", policy(tmp_path, strict), "--yes")
     assert again.exit_code == 12 or again.report["data"]["gate"]["ending"] == "untouched"
     rolled = bench.opsctl("rollback", "--yes")

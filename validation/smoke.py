@@ -1,0 +1,149 @@
+"""`opsctl smoke --standard` and `--deep` on one GPU in bf16: correct servers and broken ones.
+
+    python validation/smoke.py --target FOLDER --draft FOLDER --package NAME=SITE [--package …] \\
+        --into RESULT.json [--repeats 3] [--level standard]
+
+SITE is a folder that holds an `sglang` package; the one named `whole` is the correct one: it serves
+plainly (the baseline is captured from it), with DFLASH and with DDTREE at every `--budgets`; each
+other one, with DDTREE at the first of them, is expected to fail. What the command adds on a host,
+its unit and its journal, is not here: these are the requests and the checks on their answers.
+Run from the repository's root, with opsctl's httpx, anyio, pydantic and PyYAML beside SGLang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+from servers import Server, running
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from opsctl.baseline import Baseline, Prompt, capture, identity, prompts
+from opsctl.sglang import Completions, SglangClient
+from opsctl.smoke import Exam, Ran, Seen, ServerFacts, judge_exam, run_stages, stages
+
+TIMEOUT = 60.0
+GRAPHS = ("--cuda-graph-bs", "1", "2", "4", "8")  # 3, 5, 6 and 7 are padded, 9 has none
+
+
+def url(server: Server) -> str:
+    return f"http://127.0.0.1:{server.port}"
+
+
+def facts_of(server: Server) -> tuple[dict[str, Any], ServerFacts]:
+    with SglangClient(url(server)) as client:
+        info = client.server_info()
+    return info, ServerFacts.of(info)
+
+
+def take_baseline(server: Server, asked: Sequence[Prompt]) -> Baseline:
+    async def ask() -> list[Any]:
+        async with Completions(url(server)) as client:
+            return await capture(client, asked, TIMEOUT, lambda *_: None, logprobs=True)
+
+    info, _ = facts_of(server)
+    return Baseline(
+        created=time.time(),
+        host="validation",
+        service=server.name,
+        reference="plain",
+        identity=identity(info, server.name, None),
+        answers=tuple(anyio.run(ask)),
+    )
+
+
+def examine(server: Server, exam: Exam) -> dict[str, Any]:
+    """One run of the level, as figures."""
+    began = time.monotonic()
+
+    async def ask() -> list[Ran]:
+        planned = stages(exam.prompts, exam.facts, exam.level)
+        async with Completions(url(server), version=exam.facts.version) as client:
+            return await run_stages(client, planned, TIMEOUT)
+
+    ran = anyio.run(ask)
+    seconds = time.monotonic() - began
+    with SglangClient(url(server), version=exam.facts.version) as client:
+        time.sleep(1.0)
+        seen = Seen(ran=tuple(ran), loads=tuple(client.loads()))
+    checks = list(judge_exam(exam, seen))
+    lossless = next(check for check in checks if check.name == "lossless")
+    shown = lossless.evidence.get("divergences", [])
+    return {
+        "seconds": round(seconds, 1),
+        "accept_len": seen.accept_len,
+        "failed": {c.name: [c.kind, c.reason] for c in checks if c.verdict == "fail"},
+        "inconclusive": {c.name: c.reason for c in checks if c.verdict == "inconclusive"},
+        "counts": lossless.evidence.get("counts"),
+        "gaps": sorted(round(d["gap"], 4) for d in shown if d["gap"] is not None),
+        "indexes": sorted(d["index"] for d in shown),
+        "checks": {check.name: check.verdict for check in checks},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("target", "draft", "into"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--package", action="append", required=True, metavar="NAME=SITE")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[32, 16, 64])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--level", choices=["standard", "deep"], default="standard")
+    parser.add_argument("--work", type=Path, default=Path("validation-work"))
+    parser.add_argument("--port", type=int, default=31000)
+    parser.add_argument("--start-timeout", type=float, default=240.0)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    packages = {name: Path(site) for name, _, site in (p.partition("=") for p in options.package)}
+    servers = planned(options, packages)
+    found: dict[str, Any] = {"level": options.level, "repeats": options.repeats, "servers": {}}
+    with running(servers, options.start_timeout):
+        plain = servers[0]
+        _, facts = facts_of(plain)
+        asked = tuple(prompt.longer_than(facts.chunk) for prompt in prompts.bundled())
+        baseline = take_baseline(plain, asked)
+        found["near_tie_nats"] = baseline.near
+        for server in servers:
+            if server.dead():
+                found["servers"][server.tag] = {"dead": server.text()[-2000:]}
+                continue
+            _, facts = facts_of(server)
+            exam = Exam(options.level, asked, facts, baseline)
+            runs = [examine(server, exam) for _ in range(options.repeats)]
+            found["servers"][server.tag] = {"captured": facts.captured, "runs": runs}
+            options.into.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            verdicts = [list(run["failed"]) or "pass" for run in runs]
+            print(server.tag, verdicts, runs[0]["counts"], runs[0]["seconds"], flush=True)  # noqa: T201
+
+
+def planned(options: argparse.Namespace, packages: dict[str, Path]) -> list[Server]:
+    """The plain one first."""
+    draft = f"--speculative-draft-model-path={options.draft}"
+    common = (f"--model-path={options.target}", *GRAPHS, "--mem-fraction-static=0.1")
+    arguments = {
+        "plain": ("whole", ()),
+        "dflash": ("whole", ("--speculative-algorithm=DFLASH", draft)),
+    }
+    for budget in options.budgets:
+        arguments[f"ddtree-{budget}"] = ("whole", ddtree(budget, draft))
+    for name in packages.keys() - {"whole"}:
+        arguments[name] = (name, ddtree(options.budgets[0], draft))
+    return [
+        Server(name, options.port + 7 * at, (*common, *more), packages[package], options.work)
+        for at, (name, (package, more)) in enumerate(arguments.items())
+    ]
+
+
+def ddtree(budget: int, draft: str) -> tuple[str, ...]:
+    return ("--speculative-algorithm=DDTREE", draft, f"--speculative-ddtree-budget={budget}")
+
+
+if __name__ == "__main__":
+    main()

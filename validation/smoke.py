@@ -107,7 +107,7 @@ def main() -> None:
     with running(servers, options.start_timeout):
         plain = servers[0]
         _, facts = facts_of(plain)
-        asked = tuple(prompt.longer_than(facts.chunk) for prompt in prompts.bundled())
+        asked = prompts.for_server(prompts.bundled(), facts.chunk, facts.context)
         baseline = take_baseline(plain, asked)
         found["near_tie_nats"] = baseline.near
         for server in servers:

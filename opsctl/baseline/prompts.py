@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,8 +16,9 @@ from opsctl.errors import UsageError
 from opsctl.yamltext import load
 
 Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
-# Characters a token: few tokenizers need fewer for English, so this many are never too few.
-_PER_TOKEN = 6
+# Characters a token of English, between which tokenizers lie: so many make a text long enough, and
+# so few tell whether it is too long.
+_MOST, _LEAST = 5, 3
 
 
 class Prompt(BaseModel):
@@ -41,9 +43,20 @@ class Prompt(BaseModel):
         they are."""
         if not self.long:
             return self
-        lines = chunk * _PER_TOKEN // len(self.text) + 1
+        lines = chunk * _MOST // len(self.text) + 1
         text = "".join(f"{number}. {self.text}" for number in range(1, lines + 1))
         return self.model_copy(update={"text": text, "long": False})
+
+
+def for_server(prompts: Iterable[Prompt], chunk: int, context: int | None) -> tuple[Prompt, ...]:
+    """Long ones longer than a prefill chunk, without those that a context of so many tokens may
+    not hold."""
+    grown = [prompt.longer_than(chunk) for prompt in prompts]
+    return tuple(
+        prompt
+        for prompt in grown
+        if context is None or len(prompt.text) // _LEAST + prompt.tokens <= context
+    )
 
 
 class _File(BaseModel):

@@ -33,6 +33,6 @@ def subject(session: Session) -> tuple[Identity, ServerFacts]:
 
 
 def chosen_prompts(path: Path | None, facts: ServerFacts) -> tuple[Prompt, ...]:
-    """The bundled set or one's own, its long prompts longer than the server's chunk."""
+    """The bundled set or one's own, as the server can take them."""
     found = prompts.bundled() if path is None else prompts.read(path)
-    return tuple(prompt.longer_than(facts.chunk) for prompt in found)
+    return prompts.for_server(found, facts.chunk, facts.context)

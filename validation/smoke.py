@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from opsctl.baseline import Baseline, Prompt, capture, identity, prompts
 from opsctl.sglang import Completions, SglangClient
-from opsctl.smoke import Exam, Ran, Seen, ServerFacts, judge_exam, run_stages, stages
+from opsctl.smoke import Exam, Ran, Seen, ServerFacts, judge_exam, resume, run_stages, stages
 
 TIMEOUT = 60.0
 GRAPHS = ("--cuda-graph-bs", "1", "2", "4", "8")  # 3, 5, 6 and 7 are padded, 9 has none
@@ -66,7 +66,10 @@ def examine(server: Server, exam: Exam) -> dict[str, Any]:
     async def ask() -> list[Ran]:
         planned = stages(exam.prompts, exam.facts, exam.level)
         async with Completions(url(server), version=exam.facts.version) as client:
-            return await run_stages(client, planned, TIMEOUT)
+            ran = await run_stages(client, planned, TIMEOUT)
+            assert exam.baseline is not None
+            rest = await resume(client, ran, exam.baseline, TIMEOUT)
+            return [*ran, rest] if rest else ran
 
     ran = anyio.run(ask)
     seconds = time.monotonic() - began

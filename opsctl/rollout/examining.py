@@ -14,7 +14,7 @@ from opsctl.rollout import baselining
 from opsctl.rollout.session import Session
 from opsctl.rollout.subject import chosen_prompts, subject
 from opsctl.sglang import Load, ServerError
-from opsctl.smoke import Exam, Level, Ran, Seen, run_stages, stages
+from opsctl.smoke import Exam, Level, Ran, Seen, resume, run_stages, stages
 
 # A request that was given up is taken out of the batch at the next step.
 _IDLE_WAIT: Final = 5.0
@@ -63,8 +63,16 @@ def run(session: Session, exam: Exam) -> tuple[Ran, ...]:
 
     async def ask() -> list[Ran]:
         planned = stages(exam.prompts, exam.facts, exam.level)
+        timeout = session.service.smoke.timeout
         async with session.completions(exam.facts.version) as client:
-            return await run_stages(client, planned, session.service.smoke.timeout, told)
+            ran = await run_stages(client, planned, timeout, told)
+            if len(ran) < len(planned) or exam.baseline is None:
+                return ran
+            rest = await resume(client, ran, exam.baseline, timeout)
+        if rest is None:
+            return ran
+        told(rest)
+        return [*ran, rest]
 
     return tuple(anyio.run(ask))
 

@@ -17,6 +17,7 @@ from opsctl.sglang.faults import Faults, authorization
 from opsctl.sglang.releases import names
 
 (_GENERATE,) = names("endpoints", "generate")
+(_TOKENIZE,) = names("endpoints", "tokenize")
 _WHAT = f"POST {_GENERATE}"
 
 
@@ -103,6 +104,18 @@ class Completions:
                     await response.aread()
                     return self._whole(response, time.monotonic() - began)
                 return await self._streamed(response, request, began)
+
+    async def tokenize(self, text: str, timeout: float) -> tuple[int, ...]:
+        """The token ids that the server makes of a prompt's text."""
+        what = f"POST {_TOKENIZE}"
+        with self._faults.told(what, timeout):
+            response = await self._http.post(_TOKENIZE, json={"prompt": text}, timeout=timeout)
+        if not response.is_success:
+            raise self._faults.status(what, response.status_code, response.text)
+        try:
+            return tuple(int(token) for token in response.json()["tokens"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._faults.malformed(_TOKENIZE, response.text, error) from None
 
     def _whole(self, response: httpx.Response, latency: float) -> GenerateAnswer:
         try:

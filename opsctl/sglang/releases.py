@@ -129,6 +129,7 @@ def _routes(loads: Text, prometheus: str = "srt/utils/common.py") -> Mapping[str
         "metrics": (Text(prometheus, "/metrics"),),
         "loads": (loads,),
         "health": (Text(_HTTP, "/health"),),
+        "tokenize": (Text(_HTTP, "/tokenize"),),
     }
 
 

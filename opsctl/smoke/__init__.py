@@ -8,6 +8,7 @@ from opsctl.smoke.exam import judge as judge_exam
 from opsctl.smoke.judge import judge
 from opsctl.smoke.model import Check, Probes, SmokeResult, UnitFacts, Verdict
 from opsctl.smoke.probes import run_probes
+from opsctl.smoke.resume import resume
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, mean_accept_len
 from opsctl.smoke.stages import Level, Ran, run_stages, stages
@@ -27,6 +28,7 @@ __all__ = [
     "judge",
     "judge_exam",
     "mean_accept_len",
+    "resume",
     "run_probes",
     "run_stages",
     "stages",

@@ -14,11 +14,13 @@ from opsctl.sglang import Completions, GenerateAnswer, Generation, ServerError
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request, and which prompt it is of: by its name and its text's hash."""
+    """A request, and which prompt it is of: by its name and its text's hash. Of the prompt's known
+    answer the first `given` tokens are part of the request already."""
 
     prompt: str
     sha256: str
     request: Generation
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from workbench import LAB, UNIT, Bench, Outcome
+from workbench import LAB, UNIT, Bench
 
-DDTREE = ("--speculative-algorithm=DDTREE", "--speculative-ddtree-budget=32")
+
+def ddtree(budget: int) -> tuple[str, ...]:
+    return ("--speculative-algorithm=DDTREE", f"--speculative-ddtree-budget={budget}")
+
+
+# The lab's unit speculates with DFLASH; a later argument wins.
+CORRECT: Final[dict[str, tuple[str, ...]]] = {
+    "plain": (),
+    "DFLASH": (),
+    **{f"DDTREE, budget {budget}": ddtree(budget) for budget in (1, 4, 8, 16, 32, 64)},
+}
+
+
+LEVELS: Final = ("quick", "standard")
 
 
 def fresh(bench: Bench, *arguments: str) -> None:
-    """A lab as new, whose next start has these arguments too."""
+    """A lab as new, whose next start has these arguments, too."""
     made = bench.opsctl("lab", "reset", LAB)
     assert made.exit_code == 0, made.said
     if arguments:
@@ -33,12 +47,14 @@ def capture(bench: Bench, path: Path) -> None:
         assert outcome.exit_code == 0, outcome.said
 
 
-def put(bench: Bench, patches: Path) -> Outcome:
-    """Deploy a set whatever it accepts and however short its answers: the exam comes after."""
+@contextmanager
+def lenient(bench: Bench) -> Iterator[None]:
+    """A deploy or restart keeps what it puts in place whatever that accepts and however short
+    its answers: the trials come after."""
     shipped = dict(bench.service["smoke"])
     bench.service["smoke"] |= {"max_tokens": 16, "min_accept_len": None, "speculative": False}
     try:
-        return bench.deploy("--patches", str(patches))
+        yield
     finally:
         bench.service["smoke"] = shipped
 
@@ -67,16 +83,32 @@ def trial(bench: Bench, *words: str) -> dict[str, Any]:
 
 
 def fault_trials(
-    bench: Bench, patches: Path, baseline: Path, arguments: Sequence[str] = DDTREE
+    bench: Bench, patches: Path, baseline: Path, levels: Sequence[str] = LEVELS
 ) -> dict[str, Any]:
-    """The set in a fresh lab: what its deploy said, then the quick and the standard level."""
-    fresh(bench, *arguments)
-    deployed = put(bench, patches)
+    """The set in a fresh lab under DDTREE: what each level says; or, under "deploy", why even a
+    lenient deploy took it back."""
+    with lenient(bench):
+        fresh(bench, *ddtree(32))
+        deployed = bench.deploy("--patches", str(patches))
     if deployed.exit_code != 0:
         return {"deploy": {"exit_code": deployed.exit_code, "said": deployed.said}}
-    found = {
-        "quick": trial(bench),
-        "standard": trial(bench, "--standard", "--baseline", str(baseline)),
-    }
+    words = {"quick": (), "standard": ("--standard", "--baseline", str(baseline))}
+    found = {level: trial(bench, *words[level]) for level in levels}
     bench.inside(f"systemctl kill --signal=KILL {UNIT} || true")  # it may not stop by itself
     return found
+
+
+def start_correct(bench: Bench, server: str) -> None:
+    """The repository's own set, and a start of one of `CORRECT`."""
+    with lenient(bench):
+        fresh(bench, *CORRECT[server])
+        outcome = bench.deploy()
+        if server == "plain" and outcome.exit_code == 0:
+            outcome = bench.opsctl("restart", "--plain", "--yes")
+    assert outcome.exit_code == 0, outcome.said
+
+
+def correct_trial(bench: Bench, baseline: Path) -> dict[str, Any]:
+    """The standard level without a floor, which no one value would fit."""
+    bench.service["smoke"]["min_accept_len"] = None
+    return trial(bench, "--standard", "--baseline", str(baseline))

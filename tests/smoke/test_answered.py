@@ -57,6 +57,23 @@ def test_unanswered(stage: Ran, healthy: bool | None, kind: str) -> None:
     assert found.evidence["stage"] == stage.stage.name
 
 
+@pytest.mark.parametrize(
+    ("pulse", "healthy", "kind"),
+    [
+        (answer(RIGHT[:1]), True, "hang"),  # a request was lost, the server is well
+        (lost("timeout"), True, "false_healthy"),
+        (lost("timeout"), False, "hang"),
+    ],
+)
+def test_a_pulse_tells_a_lost_request_from_a_stuck_server(
+    pulse: Any, healthy: bool, kind: str
+) -> None:
+    stage = ran("rung-2", answer(), lost("timeout"))
+    found = judged(stage, ran("pulse", sample(pulse, job(tokens=1))), healthy=healthy)["answered"]
+    assert (found.verdict, found.kind) == ("fail", kind)
+    assert found.evidence["stage"] == "rung-2"
+
+
 def test_a_refusal_is_ours() -> None:
     found = judged(ran("alone", lost("status", 400)))["answered"]
     assert (found.verdict, found.kind) == ("inconclusive", "")

@@ -13,8 +13,9 @@ from smoke_samples import answer, lost, prompt
 
 from opsctl.baseline.prompts import bundled
 from opsctl.sglang import Completions, GenerateAnswer, Generation
+from opsctl.sglang.faults import Cause
 from opsctl.smoke import Level, Ran, ServerFacts, run_stages, stages
-from opsctl.smoke.server import ladder
+from opsctl.smoke.server import ladder, padded
 
 LAB = ServerFacts(algorithm="DDTREE", captured=(1, 2, 4), most_running=6, context=500)
 sizes = st.lists(st.integers(1, 512), unique=True, max_size=12).map(sorted).map(tuple)
@@ -88,6 +89,20 @@ def test_answers_of_a_rung_end_one_by_one() -> None:
     assert len(set(lengths)) == 4
 
 
+def test_padded_sizes_come_after_the_wider_and_are_held() -> None:
+    names = [stage.name for stage in stages(bundled(), LAB, "standard")]
+    assert names.index("padded-3") > names.index("rung-4")
+    planned = {stage.name: stage for stage in stages(bundled(), LAB, "standard")}
+    assert len(planned["padded-3"].jobs) > planned["padded-3"].at_once == 3
+
+
+@given(sizes, st.integers(1, 600))
+@settings(deadline=None)
+def test_padded_is_below_the_largest_and_not_captured(captured: tuple[int, ...], size: int) -> None:
+    wider = [each for each in captured if each >= size]
+    assert padded(size, captured) == (bool(wider) and min(wider) > size)
+
+
 def test_a_long_context_is_left_to_deep() -> None:
     long = ServerFacts(context=262_144, capacity=100_000)
     assert "limit" not in [s.name for s in stages(bundled(), long, "standard")]
@@ -126,13 +141,13 @@ def test_facts(info: dict[str, Any], facts: ServerFacts) -> None:
 class Server(Completions):
     """Answers until a number of requests was asked."""
 
-    def __init__(self, dies_after: int) -> None:
-        self.left = dies_after
+    def __init__(self, dies_after: int, cause: Cause = "refused") -> None:
+        self.left, self.cause = dies_after, cause
 
     async def generate(self, request: Generation, timeout: float) -> GenerateAnswer:
         self.left -= 1
         if self.left < 0:
-            raise lost("refused")
+            raise lost(self.cause)
         return answer()
 
 
@@ -162,3 +177,11 @@ def test_a_dead_server_is_not_asked_on() -> None:
     found = run(Server(3), told)
     assert [stage.stage.name for stage in told] == ["alone", "rung-2"]
     assert [bool(sample.error) for sample in found[1].samples] == [False, True]
+
+
+def test_a_silent_server_is_asked_for_one_token_more() -> None:
+    told: list[Ran] = []
+    found = run(Server(3, "timeout"), told)
+    assert [stage.stage.name for stage in found] == ["alone", "rung-2", "pulse"]
+    assert [stage.stage.name for stage in told] == ["alone", "rung-2"]
+    assert found[-1].stage.jobs[0].request.max_new_tokens == 1

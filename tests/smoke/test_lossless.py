@@ -53,6 +53,18 @@ def test_a_near_tie_passes_and_is_counted() -> None:
             "graph_divergence",  # a padded size alone
         ),
         (
+            [
+                *(ran("alone", *good()), ran("rung-2", *good(2)), ran("rung-4", *good(3), *bad())),
+                *(ran("rung-5", *good(3), *bad(2)), ran("padded-3", *bad(3))),
+            ],
+            "graph_divergence",  # and wider ones, which come through it as they empty
+        ),
+        (
+            [ran("alone", *good()), ran("rung-2", *bad(2)), ran("padded-3", *bad(3))],
+            "batch_divergence",  # two are never padded
+        ),
+        ([ran("alone", *good()), ran("rung-5", *bad(5))], "batch_divergence"),
+        (
             [ran("alone", *good()), ran("rung-2", *bad(2)), ran("rung-5", *good(5))],
             "graph_divergence",  # every size with a graph, none without
         ),

@@ -16,6 +16,10 @@ from opsctl.traffic import Sample
 
 _SHOWN: Final = 12  # divergences in the evidence
 _TOKENS_SHOWN: Final = 40
+# Steps that say something, and the share of them that rejects every draft: in the lab more than
+# half of a sound server's.
+_ENOUGH_STEPS: Final = 50
+_SELDOM: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,10 @@ def _named(
         return "batch_divergence", f"in batches ({_told(sizes)} at once) alone"
     if all(each.cached for each in wrong) and any(not each.cached for each in right):
         return "cache_divergence", "after a hit in the prefix cache alone"
-    return "verify_divergence", "one at a time as well" if right else "in every stage"
+    where = "one at a time as well" if right else "in every stage"
+    if _all_believed(wrong):
+        return "implausible_acceptance", f"{where}, and hardly a draft was rejected"
+    return "verify_divergence", where
 
 
 def _by_padding(wrong: set[int], captured: Sequence[int]) -> bool:
@@ -133,6 +140,16 @@ def _by_padding(wrong: set[int], captured: Sequence[int]) -> bool:
 
 def _comes_through_padding(size: int, captured: Sequence[int]) -> bool:
     return any(padded(each, captured) for each in range(2, size + 1))
+
+
+def _all_believed(wrong: Sequence[Compared]) -> bool:
+    """Whether steps that accept no draft are missing. A drafter may be that good, but not while
+    the text is wrong. An answer's last step is cut short, so it does not count."""
+    answers = [each.sample.answer for each in wrong]
+    counted = [answer.meta.histogram for answer in answers if answer and answer.meta.histogram]
+    steps = sum(map(sum, counted))
+    rejected = sum(max(0, histogram[0] - 1) for histogram in counted)
+    return steps >= _ENOUGH_STEPS and rejected < _SELDOM * steps
 
 
 def _sizes(found: Sequence[Compared]) -> set[int]:

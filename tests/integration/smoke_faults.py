@@ -11,17 +11,24 @@ What docs/smoke-faults.json has already is kept unless --again.
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import json
 import shutil
+import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 from opsctl import patchset, resources
 
+_ROOT: Final = Path(__file__).parents[2]
+DATA: Final = _ROOT / "docs" / "smoke-faults.json"
+PAGE: Final = _ROOT / "docs" / "smoke-faults.md"
 _RELEASE: Final = ("ddtree", "sglang", "0.5.12.post1")
 _INFO: Final = "srt/speculative/ddtree_info.py"
 _TREE: Final = "srt/speculative/ddtree_tree.py"
@@ -243,3 +250,63 @@ def faulty(fault: Fault, folder: Path, version: str) -> Path:
     content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
     manifest.write_text(yaml.safe_dump(content | {"version": version}), encoding="utf-8")
     return root
+
+
+class Results:
+    """What docs/smoke-faults.json holds; each addition writes it, and the page."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {"faults": {}, "correct": {}}
+        if DATA.exists():
+            self.data |= json.loads(DATA.read_text(encoding="utf-8"))
+
+    def keep(self, told: str) -> None:
+        import smoke_page  # it reads FAULTS
+
+        DATA.write_text(json.dumps(self.data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        PAGE.write_text(smoke_page.page(self.data), encoding="utf-8")
+        sys.stdout.write(f"{told}\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Run what the results lack."""
+    import smoke_trials as trials
+    from workbench import Bench
+
+    options, results = _options(), Results()
+    faults, correct = results.data["faults"], results.data["correct"]
+
+    def wanted(name: str) -> bool:
+        return not options.only or name in options.only
+
+    with tempfile.TemporaryDirectory() as folder:
+        bench, baseline = Bench(Path(folder)), options.baseline
+        if baseline is None:
+            baseline = Path(folder) / "baseline.json"
+            trials.capture(bench, baseline)
+        for fault in FAULTS:
+            if wanted(fault.name) and (options.again or fault.name not in faults):
+                patches = faulty(fault, Path(folder), "9.0.0")
+                found = faults[fault.name] = trials.fault_trials(bench, patches, baseline)
+                results.keep(f"{fault.name}: {found.get('standard', found).get('kind')}")
+        for server in filter(wanted, trials.CORRECT):
+            done = correct[server] = [] if options.again else correct.get(server, [])
+            if len(done) < options.correct:
+                trials.start_correct(bench, server)
+            while len(done) < options.correct:
+                done.append(trials.correct_trial(bench, baseline))
+                results.keep(f"{server}: {done[-1]['verdict']} in {done[-1]['seconds']} s")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", help="a fault or a correct server, by its name")
+    parser.add_argument("--correct", type=int, default=0, help="runs on each correct server")
+    parser.add_argument("--baseline", type=Path, help="one of the lab, instead of capturing it")
+    parser.add_argument("--again", action="store_true", help="run what the JSON has, too")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from smoke_samples import FAR, NEAR, RIGHT, answer, baseline, changed, job, lost, ran, sample
 
-from opsctl.sglang import GenerateAnswer
+from opsctl.sglang import GenerateAnswer, SpecCounters
 from opsctl.smoke import Ran
 from opsctl.smoke.lossless import checks
 from opsctl.smoke.model import Check
@@ -92,6 +92,22 @@ def test_the_kind_says_where(stages: list[Ran], kind: str) -> None:
     assert (shown["index"], shown["expected"], shown["got"]) == (5, RIGHT[5], FAR)
     assert shown["expected_ids"][shown["index"] - shown["from"]] == RIGHT[5]
     assert shown["got_ids"][shown["index"] - shown["from"]] == FAR
+
+
+@pytest.mark.parametrize(
+    ("histogram", "kind"),
+    [
+        ((1, 20, 40), "implausible_acceptance"),  # but for the last step, which is cut short
+        ((2, 60, 40), "implausible_acceptance"),
+        ((8, 20, 40), "verify_divergence"),
+        ((1, 4, 4), "verify_divergence"),  # too few steps to say so
+        ((), "verify_divergence"),  # DFLASH does not tell
+    ],
+)
+def test_wrong_text_of_drafts_that_are_all_believed(histogram: tuple[int, ...], kind: str) -> None:
+    counters = SpecCounters(verify_steps=sum(histogram), histogram=histogram)
+    assert judged(ran("alone", answer(WRONG, meta=counters)))["lossless"].kind == kind
+    assert judged(ran("alone", answer(meta=counters)))["lossless"].verdict == "pass"
 
 
 def test_without_graphs_batches_are_batches() -> None:

@@ -9,7 +9,7 @@ from opsctl.baseline import Baseline, Prompt
 from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
 from opsctl.smoke.model import QUOTE, Check
-from opsctl.smoke.stages import Ran
+from opsctl.smoke.stages import PULSE, Ran
 from opsctl.traffic import Sample
 
 # Causes of a `ServerError` that mean a server that is gone, or never was there.
@@ -50,37 +50,50 @@ def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
         # What is at the limit may be refused; `context_limit` judges it.
         errors = [s.error for s in stage.samples if s.error] if stage.stage.name != "limit" else []
         if errors:
-            return _unanswered(stage, errors, healthy)
+            pulse = _one(ran, PULSE)
+            alive = None if pulse is None else pulse.samples[0].answer is not None
+            return _unanswered(stage, errors, healthy, alive)
     if not total:
         return Check(name, "inconclusive", "nothing was asked")
     return Check(name, "pass", f"{total} of {total} requests")
 
 
-def _unanswered(stage: Ran, errors: Sequence[ServerError], healthy: bool | None) -> Check:
+def _unanswered(
+    stage: Ran, errors: Sequence[ServerError], healthy: bool | None, alive: bool | None
+) -> Check:
+    """`alive` says whether a single request was answered afterwards; None if none was sent."""
     name, first = "answered", errors[0]
     evidence = {
         "stage": stage.stage.name,
         "unanswered": len(errors),
         "asked": len(stage.samples),
         "health": healthy,
+        "answered_after": alive,
         "causes": sorted({error.cause for error in errors}),
     }
     where = f"{len(errors)} of {len(stage.samples)} requests of {stage.stage.name}"
     if first.status is not None and 400 <= first.status < 500:
         return Check(name, "inconclusive", f"{where} were refused: {first.message}", evidence)
+    kind, why = _cause(stage, errors, healthy=healthy, alive=alive)
+    return Check(name, "fail", f"{where} {why}: {first.message}", evidence, kind=kind)
+
+
+def _cause(
+    stage: Ran, errors: Sequence[ServerError], *, healthy: bool | None, alive: bool | None
+) -> tuple[str, str]:
+    """What became of them: (kind, in words)."""
     if all(error.cause == "timeout" for error in errors):
+        if alive:
+            return "hang", "got no answer, and others do"
         if healthy:
-            reason = f"{where} got no answer, and /health says that all is well: {first.message}"
-            return Check(name, "fail", reason, evidence, kind="false_healthy")
-        return Check(name, "fail", f"{where} hang: {first.message}", evidence, kind="hang")
+            return "false_healthy", "got no answer, and /health says that all is well"
+        return "hang", "hang"
     at_once = stage.stage.at_once
     if at_once == 1:
-        return Check(name, "fail", f"{where} failed: {first.message}", evidence, kind="crash")
+        return "crash", "failed"
     if any(sample.answer for sample in stage.samples):
-        reason = f"{where} failed once others of {at_once} at once had ended: {first.message}"
-        return Check(name, "fail", reason, evidence, kind="crash_on_shrinking_batch")
-    reason = f"{where} failed, with {at_once} at once: {first.message}"
-    return Check(name, "fail", reason, evidence, kind="crash_at_concurrency")
+        return "crash_on_shrinking_batch", f"failed once others of {at_once} at once had ended"
+    return "crash_at_concurrency", f"failed, with {at_once} at once"
 
 
 def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:

@@ -9,12 +9,17 @@ from typing import Any, Final
 
 from opsctl.baseline import Baseline, Divergence
 from opsctl.smoke.model import QUOTE, Check
+from opsctl.smoke.server import padded
 from opsctl.smoke.stages import Ran
 from opsctl.text import counted
 from opsctl.traffic import Sample
 
 _SHOWN: Final = 12  # divergences in the evidence
 _TOKENS_SHOWN: Final = 40
+# Steps that say something, and the share of them that rejects every draft: in the lab more than
+# half of a sound server's.
+_ENOUGH_STEPS: Final = 50
+_SELDOM: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +116,40 @@ def _named(
     """What the wrong answers have in common and the right ones have not: (kind, in words)."""
     right = [each for each in found if not each.wrong]
     if right and all(each.at_once > 1 for each in wrong):
-        sizes = {each.at_once for each in wrong}
-        padded = captured and all(size not in captured and size < max(captured) for size in sizes)
-        graphs = captured and all(size <= max(captured) for size in sizes)
-        if padded or (graphs and any(size > max(captured) for size in _sizes(right))):
-            between = "between captured sizes" if padded else "under CUDA graphs"
-            return "graph_divergence", f"in batches {between} ({_told(sizes)} at once) alone"
+        sizes = _sizes(wrong)
+        if _by_padding(sizes, captured):
+            where = f"in batches that are padded between captured sizes ({_told(sizes)} at once)"
+            return "graph_divergence", f"{where} alone"
+        if captured and max(sizes) <= max(captured) < max(_sizes(right)):
+            return "graph_divergence", f"under CUDA graphs ({_told(sizes)} at once) alone"
         return "batch_divergence", f"in batches ({_told(sizes)} at once) alone"
     if all(each.cached for each in wrong) and any(not each.cached for each in right):
         return "cache_divergence", "after a hit in the prefix cache alone"
-    return "verify_divergence", "one at a time as well" if right else "in every stage"
+    where = "one at a time as well" if right else "in every stage"
+    if _all_believed(wrong):
+        return "implausible_acceptance", f"{where}, and hardly a draft was rejected"
+    return "verify_divergence", where
+
+
+def _by_padding(wrong: set[int], captured: Sequence[int]) -> bool:
+    """A padded size is wrong, and so are no sizes but those that come through one as they empty."""
+    return any(padded(size, captured) for size in wrong) and all(
+        _comes_through_padding(size, captured) for size in wrong
+    )
+
+
+def _comes_through_padding(size: int, captured: Sequence[int]) -> bool:
+    return any(padded(each, captured) for each in range(2, size + 1))
+
+
+def _all_believed(wrong: Sequence[Compared]) -> bool:
+    """Whether steps that accept no draft are missing. A drafter may be that good, but not while
+    the text is wrong. An answer's last step is cut short, so it does not count."""
+    answers = [each.sample.answer for each in wrong]
+    counted = [answer.meta.histogram for answer in answers if answer and answer.meta.histogram]
+    steps = sum(map(sum, counted))
+    rejected = sum(max(0, histogram[0] - 1) for histogram in counted)
+    return steps >= _ENOUGH_STEPS and rejected < _SELDOM * steps
 
 
 def _sizes(found: Sequence[Compared]) -> set[int]:

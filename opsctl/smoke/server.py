@@ -51,33 +51,41 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """So many requests at once, and why that many."""
+    """So many requests at once, and why that many. `held`: others follow those that end, so that
+    the batch stays at that size for a while."""
 
     at_once: int
     why: str
+    held: bool = False
 
 
 def ladder(facts: ServerFacts, most: int) -> list[Rung]:
     """Batch sizes at which speculative decoding has broken, up to `most` at once.
 
-    A captured size runs its own graph; one between two captured ones is padded to the next,
-    where stale rows can leak in; one above the largest runs without a graph. Each rung empties
-    as its requests end, so every smaller batch is seen on the way down.
+    A captured size runs its own graph; one above the largest runs without; one between two is
+    padded to the next. The spare rows of padding are those of the last wider batch, so these come
+    after the wider ones, and are held. Each rung empties as its requests end, so every smaller
+    batch is seen on the way down.
     """
     limit = min(most, facts.most_running or most)
-    wanted = {2: "the second request at once"}
     sizes = [size for size in facts.captured if size <= limit]
-    gaps = [low + 1 for low, high in pairwise(sizes) if high - low > 1]
-    if gaps:
-        wanted[gaps[0]] = "between captured sizes"
-        wanted[gaps[-1]] = "between captured sizes"
+    wanted = {2: "the second request at once"}
     if sizes:
         wanted[sizes[-1]] = "the largest captured size"
         wanted[sizes[-1] + 1] = "above the largest captured size"
     else:
         wanted[min(4, limit)] = "a batch"
     rungs = [Rung(size, wanted[size]) for size in sorted(wanted) if 1 < size <= limit]
+    gaps = [low + 1 for low, high in pairwise(sizes) if high - low > 1]
+    rungs += [
+        Rung(size, "between captured sizes", held=True) for size in sorted({*gaps[:1], *gaps[-1:]})
+    ]
     return [*rungs, Rung(1, "down again")]
+
+
+def padded(size: int, captured: Sequence[int]) -> bool:
+    """Whether a batch of that size runs in the graph of a larger one."""
+    return bool(captured) and size not in captured and size < max(captured)
 
 
 def _sizes(value: object) -> tuple[int, ...]:

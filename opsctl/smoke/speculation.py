@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from opsctl.sglang import DecodeBatch, GenerateAnswer
 from opsctl.smoke.judge import MIN_TOKENS
@@ -12,20 +11,23 @@ from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.stages import Ran
 
-_NONE_ACCEPTED: Final = 1.02  # tokens a step, over all requests
-# Of the most that a step can yield. Text that a drafter knows by heart comes near it for a
-# request or two, never for all of a mixed set.
-_ALL_ACCEPTED: Final = 0.97
-
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Ratios of accept lengths and shares, 0 to 1; see docs/smoke.md for their grounds.
+    """Accept lengths, ratios of them, and shares; see docs/smoke.md for their grounds.
 
-    `batch` is of a rung to the same prompts alone, `previous` of this generation to the one
-    before, `graphs` the share of decode lines under CUDA graph in batches that have one.
+    `least` are tokens a step, `most` a share of the most that a step can yield, both over all
+    prompts alone. `batch` is the ratio of a rung to the same prompts alone, `previous` of this
+    generation to the one before, `graphs` the share of decode lines under CUDA graph in batches
+    that have one.
     """
 
+    # A drafter that is never right still has its chance hits: in the lab 1.08 with a tree of 32
+    # nodes and 1.09 with another rope theta.
+    least: float = 1.15
+    # Text that a drafter knows by heart comes near the most for a request or two, never for all
+    # of a mixed set.
+    most: float = 0.97
     batch: float = 0.6
     previous: float = 0.85
     graphs: float = 0.95
@@ -61,7 +63,7 @@ def checks(
     yield _steps(ran)
     alone = [stage for stage in ran if stage.stage.name == "alone"]
     mean = mean_accept_len(_answers(alone))
-    yield _mean(mean, facts)
+    yield _mean(mean, facts.draft_tokens, thresholds)
     yield _batches(ran, thresholds.batch)
     yield _before(mean, previous, thresholds.previous)
 
@@ -86,16 +88,15 @@ def _steps(ran: Sequence[Ran]) -> Check:
     return Check(name, "pass", f"{total} verify steps in {len(counted)} answers")
 
 
-def _mean(mean: float | None, facts: ServerFacts) -> Check:
+def _mean(mean: float | None, most: int | None, thresholds: Thresholds) -> Check:
     name = "acceptance"
     if mean is None:
         return Check(name, "inconclusive", "no answer gives its accept length")
-    evidence = {"accept_len": round(mean, 3), "most": facts.draft_tokens}
-    if mean < _NONE_ACCEPTED:
-        reason = f"accept length {mean:.2f}: nothing that is drafted is accepted"
+    evidence = {"accept_len": round(mean, 3), "least": thresholds.least, "most": most}
+    if mean < thresholds.least:
+        reason = f"accept length {mean:.2f}: what is drafted is accepted by chance, if at all"
         return Check(name, "fail", reason, evidence, kind="zero_acceptance")
-    most = facts.draft_tokens
-    if most is not None and mean > _ALL_ACCEPTED * most:
+    if most is not None and mean > thresholds.most * most:
         reason = f"accept length {mean:.2f} of at most {most}: all that is drafted is accepted"
         return Check(name, "fail", reason, evidence, kind="implausible_acceptance")
     return Check(name, "pass", f"accept length {mean:.2f}", evidence)

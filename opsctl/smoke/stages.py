@@ -17,11 +17,16 @@ Level = Literal["quick", "standard", "deep"]
 # Tokens of the requests of a rung: several verify steps, and answers that end one by one.
 _RUNG_TOKENS: Final = 40
 _HANG_UP_AFTER: Final = 4
+# Requests one after the other in each place of a rung that is held at its size.
+_TURNS: Final = 2
+# For the one token that tells a lost request from a server that answers nobody, in seconds.
+_PULSE_TIMEOUT: Final = 10.0
 # A prompt near the context limit takes a prefill of all of it: in the standard level of short
 # contexts alone.
 _SHORT_CONTEXT: Final = 16_384
 # Left of the context for the answer: less than a block of drafts or a tree reaches.
 _ROOM: Final = 8
+PULSE: Final = "pulse"  # the name of the stage that asks whether anybody is answered
 _FILLER: Final = 100  # a token id that any vocabulary has
 
 
@@ -65,10 +70,12 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
     found = [Stage("alone", "one at a time", tuple(_job(prompt) for prompt in prompts))]
     for rung in ladder(facts, limits.at_once):
         widest = limits.every_prompt or rung.at_once == 1
-        count = max(rung.at_once, len(quick)) if widest else rung.at_once
+        count = rung.at_once * (_TURNS if rung.held else 1)
+        count = max(count, len(quick)) if widest else count
         chosen = itertools.islice(itertools.cycle(quick), count)
         jobs = tuple(_job(prompt, _RUNG_TOKENS - 6 * (at % 4)) for at, prompt in enumerate(chosen))
-        found.append(Stage(f"rung-{rung.at_once}", rung.why, jobs, rung.at_once))
+        name = f"{'padded' if rung.held else 'rung'}-{rung.at_once}"
+        found.append(Stage(name, rung.why, jobs, rung.at_once))
     found.append(Stage("streamed", "as a stream", (_job(first, stream=True),)))
     gone = _job(first, first.tokens * 4, hang_up_after=_HANG_UP_AFTER)
     beside = tuple(_job(prompt, _RUNG_TOKENS) for prompt in quick[:2])
@@ -90,12 +97,21 @@ async def run_stages(
     told: Callable[[Ran], bool] = lambda _: True,
 ) -> list[Ran]:
     """Each stage once the one before is over; `told` hears of each and says whether to go on: a
-    dead server need not be asked twice. `timeout` is for each request, in seconds."""
+    dead server need not be asked twice. `timeout` is for each request, in seconds.
+
+    Where requests were never answered, the last stage is a `PULSE`: one token, for whoever wants
+    to know whether the server answers anybody still.
+    """
     found: list[Ran] = []
     for stage in planned:
         samples = await together(client, stage.jobs, stage.at_once, timeout)
         found.append(Ran(stage, tuple(samples)))
         if not told(found[-1]):
+            if any(sample.error and sample.error.cause == "timeout" for sample in samples):
+                request = Generation(stage.jobs[0].request.prompt, 1)
+                pulse = Stage(PULSE, "whether it answers at all", (Job("", "", request),))
+                again = await together(client, pulse.jobs, 1, min(timeout, _PULSE_TIMEOUT))
+                found.append(Ran(pulse, tuple(again)))
             break
     return found
 

@@ -1,0 +1,114 @@
+"""One server in the lab under `opsctl smoke`, faulty or correct, and what smoke said of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from workbench import LAB, UNIT, Bench
+
+
+def ddtree(budget: int) -> tuple[str, ...]:
+    return ("--speculative-algorithm=DDTREE", f"--speculative-ddtree-budget={budget}")
+
+
+# The lab's unit speculates with DFLASH; a later argument wins.
+CORRECT: Final[dict[str, tuple[str, ...]]] = {
+    "plain": (),
+    "DFLASH": (),
+    **{f"DDTREE, budget {budget}": ddtree(budget) for budget in (1, 4, 8, 16, 32, 64)},
+}
+
+
+LEVELS: Final = ("quick", "standard")
+
+
+def fresh(bench: Bench, *arguments: str) -> None:
+    """A lab as new, whose next start has these arguments, too."""
+    made = bench.opsctl("lab", "reset", LAB)
+    assert made.exit_code == 0, made.said
+    if arguments:
+        bench.add_arguments(*arguments)
+
+
+def capture(bench: Bench, path: Path) -> None:
+    """A plain baseline of the lab's model, of the wheel as released, into `path`."""
+    fresh(bench)
+    for words in (
+        ("wait",),
+        ("restart", "--plain", "--yes"),
+        ("baseline", "capture"),
+        ("baseline", "export", "--output", str(path)),
+    ):
+        outcome = bench.opsctl(*words)
+        assert outcome.exit_code == 0, outcome.said
+
+
+@contextmanager
+def lenient(bench: Bench) -> Iterator[None]:
+    """A deploy or restart keeps what it puts in place whatever that accepts and however short
+    its answers: the trials come after."""
+    shipped = dict(bench.service["smoke"])
+    bench.service["smoke"] |= {"max_tokens": 16, "min_accept_len": None, "speculative": False}
+    try:
+        yield
+    finally:
+        bench.service["smoke"] = shipped
+
+
+def trial(bench: Bench, *words: str) -> dict[str, Any]:
+    """One smoke test by its report: verdict, kind, failed checks, seconds."""
+    began = time.monotonic()
+    outcome = bench.opsctl("smoke", *words)
+    smoke = outcome.report["data"].get("smoke")
+    found: dict[str, Any] = {
+        "exit_code": outcome.exit_code,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if smoke is None:  # refused: there was no server to ask
+        return found | {"verdict": "refused", "kind": None, "checks": {}, "said": outcome.said}
+    return found | {
+        "verdict": smoke["verdict"],
+        "kind": smoke["kind"],
+        "checks": {
+            check["name"]: {key: check.get(key, "") for key in ("verdict", "kind", "reason")}
+            for check in smoke["checks"]
+            if check["verdict"] in {"fail", "inconclusive"}
+        },
+        "accept_len": (smoke["exam"] or {}).get("accept_len") or smoke["accept_len"],
+    }
+
+
+def fault_trials(
+    bench: Bench, patches: Path, baseline: Path, levels: Sequence[str] = LEVELS
+) -> dict[str, Any]:
+    """The set in a fresh lab under DDTREE: what each level says; or, under "deploy", why even a
+    lenient deploy took it back."""
+    with lenient(bench):
+        fresh(bench, *ddtree(32))
+        deployed = bench.deploy("--patches", str(patches))
+    if deployed.exit_code != 0:
+        return {"deploy": {"exit_code": deployed.exit_code, "said": deployed.said}}
+    words = {"quick": (), "standard": ("--standard", "--baseline", str(baseline))}
+    found = {level: trial(bench, *words[level]) for level in levels}
+    bench.inside(f"systemctl kill --signal=KILL {UNIT} || true")  # it may not stop by itself
+    return found
+
+
+def start_correct(bench: Bench, server: str) -> None:
+    """The repository's own set, and a start of one of `CORRECT`."""
+    with lenient(bench):
+        fresh(bench, *CORRECT[server])
+        outcome = bench.deploy()
+        if server == "plain" and outcome.exit_code == 0:
+            outcome = bench.opsctl("restart", "--plain", "--yes")
+    assert outcome.exit_code == 0, outcome.said
+
+
+def correct_trial(bench: Bench, baseline: Path) -> dict[str, Any]:
+    """The standard level without a floor, which no one value would fit."""
+    bench.service["smoke"]["min_accept_len"] = None
+    return trial(bench, "--standard", "--baseline", str(baseline))

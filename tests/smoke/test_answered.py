@@ -1,0 +1,172 @@
+"""A request that is not answered, and answers that do not look like any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from smoke_samples import RIGHT, answer, baseline, job, lost, prompt, ran, sample, sha
+
+from opsctl.baseline import Baseline, Prompt
+from opsctl.smoke import Ran
+from opsctl.smoke.answered import checks
+from opsctl.smoke.model import Check
+
+LOOP = (*RIGHT[:4], *(7, 8) * 18)
+
+
+def judged(
+    *stages: Ran,
+    prompts: tuple[Prompt, ...] = (),
+    known: Baseline | None = None,
+    healthy: bool | None = None,
+) -> dict[str, Check]:
+    return {c.name: c for c in checks(stages, prompts, known, healthy=healthy)}
+
+
+def test_a_sound_server() -> None:
+    found = judged(
+        ran("alone", answer()),
+        ran("rung-2", answer(), answer()),
+        ran("streamed", answer(arrivals=(0.1, 0.2, 0.3))),
+        ran("hang-up", sample(answer(RIGHT[:5]), job(hang_up_after=4)), answer()),
+        ran("limit", sample(answer(RIGHT[:8]), job(tokens=8))),
+        known=baseline(),
+    )
+    bad = {name for name, check in found.items() if check.verdict != "pass"}
+    assert bad == {"short_answers"}
+    assert found["short_answers"].verdict == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("stage", "healthy", "kind"),
+    [
+        (ran("alone", lost("reset")), False, "crash"),
+        (ran("rung-2", lost("reset"), lost("reset")), False, "crash_at_concurrency"),
+        (ran("rung-2", lost("refused"), lost("reset")), False, "crash_at_concurrency"),
+        (ran("rung-2", answer(), lost("reset")), False, "crash_on_shrinking_batch"),
+        (ran("rung-2", lost("status", 500), lost("status", 500)), None, "crash_at_concurrency"),
+        (ran("alone", lost("timeout")), False, "hang"),
+        (ran("rung-2", lost("timeout"), lost("timeout")), False, "hang"),
+        (ran("rung-2", lost("timeout"), lost("timeout")), True, "false_healthy"),
+    ],
+)
+def test_unanswered(stage: Ran, healthy: bool | None, kind: str) -> None:
+    found = judged(ran("alone", answer()), stage, healthy=healthy)["answered"]
+    assert (found.verdict, found.kind) == ("fail", kind)
+    assert found.evidence["stage"] == stage.stage.name
+
+
+@pytest.mark.parametrize(
+    ("pulse", "healthy", "kind"),
+    [
+        (answer(RIGHT[:1]), True, "hang"),  # a request was lost, the server is well
+        (lost("timeout"), True, "false_healthy"),
+        (lost("timeout"), False, "hang"),
+    ],
+)
+def test_a_pulse_tells_a_lost_request_from_a_stuck_server(
+    pulse: Any, healthy: bool, kind: str
+) -> None:
+    stage = ran("rung-2", answer(), lost("timeout"))
+    found = judged(stage, ran("pulse", sample(pulse, job(tokens=1))), healthy=healthy)["answered"]
+    assert (found.verdict, found.kind) == ("fail", kind)
+    assert found.evidence["stage"] == "rung-2"
+
+
+def test_a_refusal_is_ours() -> None:
+    found = judged(ran("alone", lost("status", 400)))["answered"]
+    assert (found.verdict, found.kind) == ("inconclusive", "")
+
+
+def test_nothing_asked_is_nothing_proved() -> None:
+    found = judged()
+    assert found["answered"].verdict == found["finish"].verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"finish_reason": "abort"}, "bad_finish"),
+        ({"finish_reason": ""}, "bad_finish"),
+        ({"completion_tokens": 39}, "truncated_output"),
+        ({"text": " \n"}, "empty_output"),
+        ({"completion_tokens": 39, "finish_reason": "stop"}, ""),
+        ({"completion_tokens": 44}, ""),  # the last step may overshoot
+    ],
+)
+def test_finish(changes: dict[str, Any], kind: str) -> None:
+    found = judged(ran("alone", answer(), answer(**changes)))["finish"]
+    assert found.kind == kind
+    assert found.verdict == ("fail" if kind else "pass")
+
+
+def test_a_loop_that_the_baseline_lacks() -> None:
+    looped = ran("alone", answer(LOOP))
+    assert judged(looped, known=baseline())["text"].kind == "degenerate_output"
+    assert judged(looped)["text"].verdict == "inconclusive"
+    same = judged(looped, known=baseline(ids=LOOP))["text"]
+    assert same.verdict == "pass"
+    assert "1 loops that the baseline has too" in same.reason
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "verdict"),
+    [
+        ("It is Paris.", " Paris", "pass"),
+        ("It is Paris.", " paris, of course", "pass"),
+        ("It is Paris.", " London", "fail"),
+        ("Who knows?", " London", "skipped"),  # the trusted server does not know either
+    ],
+)
+def test_short_answers(known: str, said: str, verdict: str) -> None:
+    asked = prompt("capital", kind="short", answer="Paris")
+    stage = ran("alone", sample(answer(text=said), job("capital")))
+    found = judged(stage, prompts=(asked,), known=baseline("capital", text=known))["short_answers"]
+    assert found.verdict == verdict
+    assert found.kind == ("wrong_answer" if verdict == "fail" else "")
+    assert asked.sha256 == sha("capital")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"arrivals": (0.1,)}, "not_streamed"),
+        ({"arrivals": (0.1, 0.2), "completion_tokens": 44}, "stream_divergence"),
+        ({"arrivals": (0.1, 0.2), "text": "another"}, "stream_divergence"),
+        ({"arrivals": (0.1, 0.2)}, ""),
+    ],
+)
+def test_streaming(changes: dict[str, Any], kind: str) -> None:
+    found = judged(ran("alone", answer()), ran("streamed", answer(**changes)))["streaming"]
+    assert found.kind == kind
+    assert found.verdict == ("fail" if kind else "pass")
+
+
+def test_streaming_without_its_answer() -> None:
+    assert judged(ran("alone", answer()))["streaming"].verdict == "inconclusive"
+    found = judged(ran("alone", answer()), ran("streamed", lost()))["streaming"]
+    assert found.verdict == "inconclusive"
+
+
+def test_a_client_that_takes_others_along() -> None:
+    gone = sample(answer(RIGHT[:5]), job(hang_up_after=4))
+    found = judged(ran("hang-up", gone, answer(), lost()))
+    assert (found["hang_up"].verdict, found["hang_up"].kind) == ("fail", "crash_on_hang_up")
+    assert judged(ran("hang-up", gone, answer()))["hang_up"].verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "kind"),
+    [
+        (lost("status", 400), "pass", ""),
+        (lost("timeout"), "fail", "hang"),
+        (lost("reset"), "fail", "crash"),
+        (answer(RIGHT[:8], finish_reason="abort"), "fail", "bad_finish"),
+    ],
+)
+def test_context_limit(outcome: Any, verdict: str, kind: str) -> None:
+    found = judged(ran("limit", sample(outcome, job(tokens=8))))
+    assert (found["context_limit"].verdict, found["context_limit"].kind) == (verdict, kind)
+    assert found["finish"].verdict == "inconclusive"  # the limit's finish is not its to judge
+    assert judged(ran("alone", answer()))["context_limit"].verdict == "skipped"

@@ -52,7 +52,8 @@ def compared(ran: Sequence[Ran], baseline: Baseline) -> list[Compared]:
                 continue
             request = sample.job.request
             asked = len(answer.output_ids) if request.hang_up_after else request.max_new_tokens
-            divergence = baseline.judge(sample.job.sha256, answer.output_ids, asked)
+            given = sample.job.given
+            divergence = baseline.judge(sample.job.sha256, answer.output_ids, asked, given)
             if divergence is not None:
                 name, at_once = stage.stage.name, stage.stage.at_once
                 found.append(Compared(name, at_once, sample, divergence))

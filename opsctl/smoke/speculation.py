@@ -113,7 +113,7 @@ def _batches(ran: Sequence[Ran], least: float) -> Check:
     }
     ratios: dict[str, float] = {}
     for stage in ran:
-        if stage.stage.at_once == 1 or stage.stage.name == "hang-up":
+        if stage.stage.at_once == 1 or not stage.stage.name.startswith("rung-"):
             continue
         pairs = [
             (alone[sample.job.sha256], sample.answer)

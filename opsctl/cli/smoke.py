@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli import options as opt
-from opsctl.cli.context import Command, on_host
+from opsctl.cli.context import Command, ask, chosen_options, on_host
 from opsctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,12 +89,25 @@ def capture(
     trust: Annotated[
         bool, typer.Option("--trust", help="Take a server that speculates at its word.")
     ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Restart without speculation for it, and back.")
+    ] = False,
     prompts: PromptsOption = None,
+    budget: opt.BudgetOption = None,
+    stall: opt.StallOption = None,
+    lock_wait: opt.LockWaitOption = None,
+    yes: opt.YesOption = False,
 ) -> Report:
     """Record what the server answers now, as what later answers must be."""
-    from opsctl.rollout import baselining
+    from opsctl.rollout import baselining, capturing
 
-    return baselining.take(session, prompts, trust=trust)
+    if not restart:
+        return baselining.take(session, prompts, trust=trust)
+    if trust:
+        raise UsageError("--restart leaves nothing to --trust", remedy="give one of them")
+    ask(f"Restart {session.service.unit} on {session.host.name} twice?", yes=yes)
+    chosen = chosen_options(budget, stall, "a baseline", lock_wait)
+    return capturing.capture(session, command.patches(), prompts, chosen)
 
 
 def listing(command: Command, session: Any) -> Report:
@@ -163,7 +176,6 @@ def remove(
     yes: opt.YesOption = False,
 ) -> Report:
     """Delete a baseline from the host."""
-    from opsctl.cli.context import ask
     from opsctl.rollout import baselining
 
     ask(f"Delete baseline {baseline}?", yes=yes)

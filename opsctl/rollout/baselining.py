@@ -34,8 +34,8 @@ def take(session: Session, prompts: Path | None, *, trust: bool) -> Report:
         raise Refused(
             f"{session.service.unit} speculates ({facts.algorithm}), and speculation is what a "
             "baseline is to judge",
-            remedy=f"start it without: opsctl restart {host} --plain; or take this generation at "
-            "its word: --trust",
+            remedy=f"let it be started without, twice a load: opsctl baseline capture {host} "
+            "--restart; or take this generation at its word: --trust",
             code="speculative",
         )
     if not found.files:

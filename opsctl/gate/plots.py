@@ -28,6 +28,7 @@ WIDTH: Final = 360
 _HEIGHT: Final = 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 12, 38
 _COLUMNS: Final = 150  # of a series: two user units each
+_LEAST: Final = 1e-12  # what is less apart is the same, in any unit
 _ROW: Final = 34  # of a timeline, with the name above its bar
 _NAME: Final = 36  # characters of a span's name that fit beside its duration
 _BINS: Final = 14
@@ -39,14 +40,14 @@ _LOOKS: Final = {
     "band": {"fill": "currentColor", "fill-opacity": "0.18"},
     "line": {"fill": "none", "stroke": "currentColor", "stroke-width": "1.5"},
     "dot": {"fill": "currentColor"},
-    "bar": {"fill": "currentColor", "fill-opacity": "0.35"},
+    "bar": {"fill": "currentColor", "fill-opacity": "0.35", "stroke": "currentColor"},
     "before": {
         "fill": "none",
         "stroke": "currentColor",
         "stroke-width": "1.8",
         "stroke-dasharray": "5 3",
     },
-    "span": {"fill": "currentColor", "fill-opacity": "0.6"},
+    "span": {"fill": "currentColor", "fill-opacity": "0.85"},
 }
 
 
@@ -71,7 +72,9 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     After P. Heckbert, Nice Numbers for Graph Labels, in Graphics Gems (1990).
     """
     if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = min(low, 0.0), max(high, 0.0) or 1.0
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < _LEAST:
+        high = low + 1.0
     rough = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(nice for nice in (1, 2, 5, 10) if rough <= nice * power * (1 + 1e-9)) * power
@@ -123,7 +126,8 @@ def histogram(
     up = ticks(0.0, max(max(each, default=0.0) for each in shares), 5)
     x = Scale(edges[0], edges[-1], _LEFT, WIDTH - _RIGHT)
     y = Scale(up[0], up[-1], _HEIGHT - _BOTTOM, _TOP)
-    marks = [(edge, figure(edge)) for edge in edges[:: math.ceil(len(edges) / 9)]]
+    step, every = edges[1] - edges[0], math.ceil(len(edges) / 9)
+    marks = [(edge, figure(edge)) for edge in edges if round(edge / step) % every == 0]
     shapes = _axes(x, y, marks, up, lambda value: f"{figure(value)}%")
     shapes.append(_caption(name))
     for place, part in enumerate(shares[0]):
@@ -267,6 +271,8 @@ def _svg(key: str, title: str, story: str, height: float, shapes: Iterable[ET.El
         "svg",
         {
             "role": "img",
+            "width": str(WIDTH),
+            "height": f"{height:g}",
             "viewBox": f"0 0 {WIDTH} {height:g}",
             "aria-labelledby": f"{key}-title {key}-desc",
         },

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from samples import ALL, FAILED, HOSTILE, PASSED, REFUSED
@@ -50,6 +50,7 @@ def text_of(element: ET.Element) -> str:
     return " ".join("".join(parts).split())
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200), st.text(max_size=60))
 def test_a_command_is_read_back(message: str, title: str) -> None:
     assert read(gh.command("error", message, title)) == (
@@ -57,6 +58,13 @@ def test_a_command_is_read_back(message: str, title: str) -> None:
         words.visible(title),
         words.visible(message),
     )
+
+
+def test_what_looks_like_an_escape_stays_as_it_is() -> None:
+    text = "100%0A%25: a, b\r\nc\n::error::d"
+    line = gh.command("notice", text, text)
+    assert "\n" not in line
+    assert read(line) == ("notice", *[words.visible(text)] * 2)
 
 
 def test_a_failure_is_an_error_and_the_verdict_is_first() -> None:
@@ -123,6 +131,7 @@ def test_divergences_mark_the_first_token_that_differs() -> None:
     assert texts == [t for d in FAILED.divergences for t in (d.expected_text, d.got_text)]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_reason_is_itself_in_a_cell(text: str) -> None:
     check = GateCheck("smoke", "answered", "fail", text)
@@ -140,6 +149,9 @@ def test_what_has_no_room_is_counted() -> None:
         left = re.search(r"Left out.*?\b(\d+) checks, ", text)
         assert shown + (int(left[1]) if left else 0) == len(many)
         assert (left is None) == (limit == 10_000_000)
+    text = gh.summary(replace(FAILED, checks=(*many, *PASSED.checks)), 20_000)
+    assert "check-3" in text
+    assert "preflight" not in text  # the end is left out, though a short row would fit
     assert "Left out" in gh.summary(FAILED, 350)
     assert gh.summary(FAILED, 100) == ""
 

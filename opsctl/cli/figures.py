@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from opsctl.cli.terminal import console, plain
+from opsctl.columns import runs
 from opsctl.text import duration
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ Draw = Callable[["Reading", "Previous", "Report"], None]
 # More batch sizes than this are put together: 1, 2, 3-4, 5-8, ...
 _SIZES = 8
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 8
-_PAUSE = 8.0  # times the usual distance of two lines
 _BRAILLE = "\u28ff"  # what a plot is made of
 
 
@@ -202,14 +201,14 @@ def _plot(measured: Measured, out: Console) -> RenderableType | None:
     """Accept length over time; nothing where no terminal is there to show it."""
     from rich.text import Text
 
-    runs = _runs(measured.history)
-    points = [point for run in runs for point in run]
+    drawn = runs(measured.history, _PLOT_WIDTH)
+    points = [column for run in drawn for column in run]
     if not out.is_terminal or len(points) < 2 or not _can_print(_BRAILLE, out.encoding):
         return None
     import plotille
 
-    end = points[-1][0]
-    top = max(value for _, value in points)
+    end = points[-1].at
+    top = max(column.mean for column in points)
     figure = plotille.Figure()
     figure.width = min(_PLOT_WIDTH, max(out.width - 24, 16))
     figure.height = _PLOT_HEIGHT
@@ -219,13 +218,13 @@ def _plot(measured: Measured, out: Console) -> RenderableType | None:
     figure.x_label, figure.y_label = "before the last decode line", "accept length"
     figure.register_label_formatter(float, _label)
     figure.set_y_limits(min_=1.0, max_=max(top, 1.5))
-    figure.set_x_limits(min_=points[0][0] - end, max_=0.0)
+    figure.set_x_limits(min_=points[0].at - end, max_=0.0)
     figure.x_ticks_fkt = lambda least, most: _ago(-least, most - least)
     figure.y_ticks_fkt = lambda least, most: f"{least:.1f}"
-    for run in runs:
+    for run in drawn:
         draw = figure.plot if len(run) > 1 else figure.scatter
         color = None if out.no_color else "cyan"
-        draw([at - end for at, _ in run], [value for _, value in run], lc=color)
+        draw([column.at - end for column in run], [column.mean for column in run], lc=color)
     return Text.from_ansi(figure.show())
 
 
@@ -235,24 +234,6 @@ def _ago(seconds: float, step: float) -> str:
 
 def _label(value: float, chars: int, delta: float, left: bool = False) -> str:
     return f"{value:.1f}".ljust(chars) if left else f"{value:.1f}".rjust(chars)
-
-
-def _runs(history: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
-    """The mean of each column's lines, apart where no line came for long: idle is no figure."""
-    if not history:
-        return []
-    first, last = history[0][0], history[-1][0]
-    width = (last - first) / _PLOT_WIDTH or 1.0
-    gaps = [later[0] - former[0] for former, later in itertools.pairwise(history)]
-    pause = max(_PAUSE * statistics.median(gaps), 2 * width) if gaps else 0.0
-    runs: list[list[tuple[float, float]]] = []
-    for _, column in itertools.groupby(history, lambda point: int((point[0] - first) / width)):
-        lines = list(column)
-        at = lines[-1][0]
-        if not runs or lines[0][0] - runs[-1][-1][0] > pause:
-            runs.append([])
-        runs[-1].append((at, statistics.fmean(value for _, value in lines)))
-    return runs
 
 
 def _can_print(text: str, encoding: str) -> bool:

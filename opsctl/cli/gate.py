@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +15,11 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
 from opsctl.cli.smoke import BaselineOption, PromptsOption, check_lines
-from opsctl.errors import UsageError
+from opsctl.errors import OpsctlError, UsageError
 
 if TYPE_CHECKING:
+    from opsctl.gate.model import GateResult
+    from opsctl.gate.policy import Policy
     from opsctl.report import Report
 
 
@@ -82,15 +88,20 @@ def gate(
     chosen = locking.settle(session, chosen)
     made = gating.plan(session, folder, patch_set)
     ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
-    gated = gating.gate(session, folder, made, chosen_policy, chosen)
-    _write(gated.result, junit, html, github=github)
+    files = _Files(junit, html, github=github)
+    try:
+        gated = gating.gate(session, folder, made, chosen_policy, chosen)
+    except OpsctlError as error:  # refused, or not reached: nothing was changed
+        files.write(gating.unbegun(session, made, chosen_policy, error), command)
+        raise
+    files.write(gated.result, command)
     if not command.json:
         rows = [(c.name, c.outcome, c.reason, c.kind) for c in gated.result.checks]
         sys.stdout.write(check_lines(rows))
     return gated.report
 
 
-def _with_soak(policy: Any, soak: str | None) -> Any:
+def _with_soak(policy: Policy, soak: str | None) -> Policy:
     from opsctl.inventory import parse_duration
 
     if soak is None:
@@ -102,5 +113,39 @@ def _with_soak(policy: Any, soak: str | None) -> Any:
     return policy.model_copy(update={"soak": policy.soak.model_copy(update={"seconds": seconds})})
 
 
-def _write(result: Any, junit: Path | None, html: Path | None, *, github: bool) -> None:
-    """The files that were asked for. The host is in its end state by now, whatever comes."""
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What is written beside the report. The host is in its end state by then, so that a file that
+    cannot be written is said, and changes nothing of the exit status."""
+
+    junit: Path | None
+    html: Path | None
+    github: bool
+
+    def write(self, result: GateResult, command: Command) -> None:
+        from opsctl.events import Event
+        from opsctl.gate import github
+        from opsctl.gate.junit import junit
+        from opsctl.gate.page import page
+
+        jobs: list[tuple[Path | None, Callable[[Path], object]]] = [
+            (self.junit, lambda path: path.write_text(junit(result), encoding="utf-8")),
+            (self.html, lambda path: path.write_text(page(result), encoding="utf-8")),
+        ]
+        if self.github:
+            for line in github.commands(result):
+                # With --json stdout has one object; GitHub reads both streams.
+                (sys.stderr if command.json else sys.stdout).write(line + "\n")
+            given = (("GITHUB_STEP_SUMMARY", github.write_summary),
+                     ("GITHUB_OUTPUT", github.write_outputs))  # fmt: skip
+            for name, function in given:
+                path = os.environ.get(name)
+                jobs.append((Path(path) if path else None, partial(function, result)))
+        for path, job in jobs:
+            if path is None:
+                continue
+            try:
+                job(path)
+            except OSError as error:
+                text = f"cannot write {path}: {error.strerror or error}"
+                command.emit(Event("gate", "warn", text))

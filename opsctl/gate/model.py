@@ -26,6 +26,7 @@ class GateCheck:
     kind: str = ""
     policy: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float | None = None  # how long it took, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,11 @@ class GateResult:
     def of(self, outcome: Outcome) -> tuple[GateCheck, ...]:
         """The checks that ended so."""
         return tuple(check for check in self.checks if check.outcome == outcome)
+
+    @property
+    def reasons(self) -> tuple[GateCheck, ...]:
+        """The checks that say why it is not a pass, failures first."""
+        return (*self.of("fail"), *self.of("inconclusive"))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,29 @@ def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: O
     return Gated(report.model_copy(update={"data": data}), result)
 
 
+def unbegun(session: Session, made: Plan, policy: Policy, error: errors.OpsctlError) -> GateResult:
+    """Of a gate that ended before it changed anything, in `error`."""
+    check = GateCheck("deploy", error.code, "fail", error.message, kind=error.code)
+    return GateResult(
+        host=session.host.name,
+        service=session.service.name,
+        outcome="fail",
+        ending="untouched",
+        exit_code=error.exit_code,
+        summary=error.message,
+        started_at=time.time(),
+        duration_s=0.0,
+        patch_set=_label(made),
+        policy=policy.name,
+        remedy=error.remedy,
+        checks=(check,),
+    )
+
+
+def _label(made: Plan) -> str:
+    return f"{made.patchset.name}@{made.patchset.version}"
+
+
 def _result(run: Run, made: Plan, report: Report, *, changed: bool) -> GateResult:
     trial, smoke = run.trial, run.smoke
     assert trial is not None
@@ -73,7 +97,7 @@ def _result(run: Run, made: Plan, report: Report, *, changed: bool) -> GateResul
         summary=report.summary,
         started_at=report.started_at,
         duration_s=report.duration_s,
-        patch_set=f"{made.patchset.name}@{made.patchset.version}",
+        patch_set=_label(made),
         generation=report.generation,
         before=named(before) if before else "what was found",
         version=str(made.facts["install"].get("version") or ""),

@@ -138,23 +138,6 @@ def test_a_terminal_without_braille_gets_none(monkeypatch: pytest.MonkeyPatch) -
     assert not braille(plot(monkeypatch, stream, color=True))
 
 
-def test_the_plot_has_a_point_a_column() -> None:
-    history = [(float(place), float(place % 2)) for place in range(1000)]
-    (run,) = figures._runs(history)
-    assert 60 <= len(run) <= 65
-    assert run[0][1] == pytest.approx(0.5, abs=0.05)
-    assert run[-1][0] == 999.0
-    assert figures._runs([]) == []
-    assert figures._runs([(5.0, 2.0)]) == [[(5.0, 2.0)]]
-
-
-def test_the_plot_has_no_line_where_no_line_came() -> None:
-    history = [(float(place), 2.0) for place in (*range(100), *range(500, 600))]
-    former, later = figures._runs(history)
-    assert former[-1][0] == 99.0
-    assert 500.0 <= later[0][0] < 510.0
-
-
 def test_following_without_a_terminal_is_a_line_each() -> None:
     stream = io.StringIO()
     with figures.live(stream, quiet=False) as draw:

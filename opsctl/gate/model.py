@@ -92,8 +92,8 @@ class Shown:
 @dataclass(frozen=True, slots=True)
 class GateResult:
     """One run of `opsctl gate`. Times are Unix seconds; `accept_lens` are of the decode lines
-    since the first request, in tokens a verify step, `accept_lens_before` of the generation
-    before, where the journal still has them."""
+    of the soak, in tokens a verify step, `accept_lens_before` of the version before, under the
+    same load."""
 
     host: str
     service: str

@@ -130,7 +130,7 @@ def choose(session: Session, now: Identity, name: str | None) -> tuple[Baseline 
     if fitting:
         plain = [each for each in fitting if each.reference == "plain"]
         return (plain or fitting)[0], ""
-    remedy = f"opsctl baseline capture {host}"
+    remedy = f"opsctl baseline capture {host} --restart"
     if known:
         why = "; ".join(known[0].identity.unlike(now))
         return None, f"none of {counted(len(known), 'baseline')} fits: {why}; {remedy}"

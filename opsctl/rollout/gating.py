@@ -107,8 +107,8 @@ def _result(run: Run, made: Plan, report: Report, *, changed: bool) -> GateResul
         checks=(*_smoke_checks(run), *trial.checks, *_ended_early(run, report)),
         load=tuple(Span(*span) for span in (run.ready.spans if run.ready else ())),
         series=_series(trial.points),
-        accept_lens=tuple(p.accept_len for p in trial.points if p.accept_len is not None),
-        accept_lens_before=_request_accept_lens(trial),
+        accept_lens=_accept_lens(trial.points),
+        accept_lens_before=_accept_lens(trial.points_before),
         divergences=divergences(smoke),
         soak=trial.after.figures if trial.after else None,
     )
@@ -161,8 +161,5 @@ def _series(points: list[DecodePoint]) -> tuple[Series, ...]:
     )
 
 
-def _request_accept_lens(trial: Trial) -> tuple[float, ...]:
-    """Of the version before, a request each: its decode lines may be few."""
-    samples = trial.before.samples if trial.before else ()
-    lengths = (sample.answer.meta.accept_len for sample in samples if sample.answer)
-    return tuple(length for length in lengths if length is not None)
+def _accept_lens(points: list[DecodePoint]) -> tuple[float, ...]:
+    return tuple(point.accept_len for point in points if point.accept_len is not None)

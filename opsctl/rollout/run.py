@@ -31,6 +31,7 @@ class Trial:
     baseline: Baseline | None = None
     before: Soaked | None = None  # the same load on the version before
     after: Soaked | None = None
+    points_before: list[DecodePoint] = field(default_factory=list)
     points: list[DecodePoint] = field(default_factory=list)
     checks: list[GateCheck] = field(default_factory=list)  # of the policy's rules
 

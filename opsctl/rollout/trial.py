@@ -49,6 +49,7 @@ def control(run: Run) -> str:
     if not plan.before or not plan.seconds:
         return "skipped by the policy"
     trial.before = _soak(session, trial, chosen_prompts(trial.wanted.prompts, facts))
+    trial.points_before = _points(session, unit.invocation_id, unit.time)
     return _told(trial.before)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.rollouts import describe
 from opsctl.cli.smoke import BaselineOption, PromptsOption, check_lines
 from opsctl.errors import OpsctlError, UsageError
 
@@ -87,6 +88,8 @@ def gate(
     folder = command.patches(patches)
     chosen = locking.settle(session, chosen)
     made = gating.plan(session, folder, patch_set)
+    if not command.json:
+        describe(made, session.host.name, session.service.name, sys.stderr)
     ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
     files = _Files(junit, html, github=github)
     try:

@@ -52,7 +52,7 @@ def deploy(
     chosen = locking.settle(session, chosen)
     made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
-        _describe(made, session.host.name, session.service.name, sys.stderr)
+        describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
         ask("Apply?", yes=yes)
     return commands.deploy(session, folder, made, chosen)
@@ -73,12 +73,12 @@ def plan(
     folder = command.patches(patches)
     made = commands.plan(session, folder, patch_set, adopt=adopt, with_unit=with_unit)
     if not command.json:
-        _describe(made, session.host.name, session.service.name, sys.stdout)
+        describe(made, session.host.name, session.service.name, sys.stdout)
         sys.stdout.write("" if stat else made.diff + "".join(c.diff for c in made.unit))
     return commands.plan_report(session, made)
 
 
-def _describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
+def describe(made: Plan, host: str, service: str, stream: TextIO) -> None:
     """The head of a plan, as a person checks it before saying yes."""
     target = made.patchset.target
     had = made.installed

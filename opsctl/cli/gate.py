@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -125,27 +125,31 @@ class _Files:
     def write(self, result: GateResult, command: Command) -> None:
         from opsctl.events import Event
         from opsctl.gate import github
-        from opsctl.gate.junit import junit
-        from opsctl.gate.page import page
 
-        jobs: list[tuple[Path | None, Callable[[Path], object]]] = [
-            (self.junit, lambda path: path.write_text(junit(result), encoding="utf-8")),
-            (self.html, lambda path: path.write_text(page(result), encoding="utf-8")),
-        ]
         if self.github:
-            for line in github.commands(result):
-                # With --json stdout has one object; GitHub reads both streams.
-                (sys.stderr if command.json else sys.stdout).write(line + "\n")
-            given = (("GITHUB_STEP_SUMMARY", github.write_summary),
-                     ("GITHUB_OUTPUT", github.write_outputs))  # fmt: skip
-            for name, function in given:
-                path = os.environ.get(name)
-                jobs.append((Path(path) if path else None, partial(function, result)))
-        for path, job in jobs:
-            if path is None:
-                continue
+            # With --json stdout has one object; GitHub reads both streams.
+            stream = sys.stderr if command.json else sys.stdout
+            stream.write("".join(line + "\n" for line in github.commands(result)))
+        for path, job in self._jobs(result):
             try:
                 job(path)
             except OSError as error:
                 text = f"cannot write {path}: {error.strerror or error}"
                 command.emit(Event("gate", "warn", text))
+
+    def _jobs(self, result: GateResult) -> Iterator[tuple[Path, Callable[[Path], object]]]:
+        from opsctl.gate import github
+        from opsctl.gate.junit import junit
+        from opsctl.gate.page import page
+
+        if self.junit is not None:
+            yield self.junit, lambda path: path.write_text(junit(result), encoding="utf-8")
+        if self.html is not None:
+            yield self.html, lambda path: path.write_text(page(result), encoding="utf-8")
+        files = {
+            "GITHUB_STEP_SUMMARY": github.write_summary,
+            "GITHUB_OUTPUT": github.write_outputs,
+        }
+        for name, write in files.items() if self.github else ():
+            if given := os.environ.get(name):
+                yield Path(given), partial(write, result)

@@ -4,8 +4,8 @@
 # From the CI's secrets, in the environment:
 #   GATE_SSH_KEY      the private key that the host accepts
 #   GATE_KNOWN_HOSTS  the host's line(s) of known_hosts
-# In the working directory: inventory.yaml, the patch sets and gate.yaml, the policy. Left there:
-# gate.xml (JUnit), gate.html and gate.json. It ends with opsctl's own exit status.
+# In the working directory: inventory.yaml, the patch sets and gate.yaml, the policy (opsctl gate
+# --show-policy > gate.yaml). Left there: gate.xml (JUnit), gate.html and gate.json. It ends with opsctl's own exit status.
 set -euo pipefail
 
 if [ $# -ne 2 ]; then
@@ -38,7 +38,7 @@ done <<<"$GATE_KNOWN_HOSTS"
 unset GATE_SSH_KEY GATE_KNOWN_HOSTS
 
 umask 022
-opsctl gate "$1" --set "$2" --policy gate.yaml \
+opsctl gate "$1" --set "$2" --policy gate.yaml --yes --why "${CI_JOB_URL:-${BUILD_URL:-CI}}" \
     --junit gate.xml --html gate.html --json >gate.json &
 gate=$!
 [ -z "$cancelled" ] || stop

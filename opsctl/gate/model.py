@@ -9,7 +9,8 @@ from typing import Any, Literal
 Outcome = Literal["pass", "fail", "inconclusive", "skipped"]
 # Where a check was made, in the order of a gate.
 Phase = Literal["deploy", "smoke", "soak", "compare"]
-# What became of the new version: "untouched" is a gate that refused before any change.
+# What became of the new version: "untouched" is a gate that ended before any change, or of a set
+# that was in place already.
 Ending = Literal["kept", "rolled back", "not restored", "untouched"]
 
 
@@ -104,7 +105,7 @@ class GateResult:
     started_at: float
     duration_s: float
     patch_set: str  # name@version
-    generation: int | None = None
+    generation: int | None = None  # that is in place at the end
     before: str = ""  # what was there: `generation 3 (ddtree 1.0.0)`
     version: str = ""  # SGLang's
     baseline: str = ""

@@ -88,7 +88,7 @@ def _plots(result: GateResult) -> Iterator[_Plot]:
         yield _Plot("Start", f"{took} until it answered", plots.timeline(result.load, "start"))
     if result.accept_lens:
         before = result.before or "the generation before"
-        note = "share of decode lines; bars are this generation" + (
+        note = "bars are this generation" + (
             f", the dashed outline is {before}"
             if result.accept_lens_before
             else "; of the one before nothing is known"

@@ -7,6 +7,7 @@ import re
 import time
 from typing import Final
 
+from opsctl import errors
 from opsctl.gate.model import GateCheck, GateResult, Outcome, Quantiles, Shown, Soak
 from opsctl.journal.text import clean
 from opsctl.text import counted, duration
@@ -19,6 +20,9 @@ _VERDICTS: Final[dict[Outcome, str]] = {
     "inconclusive": "Inconclusive",
     "skipped": "Skipped",
 }
+_NOT_BEGUN: Final = frozenset(
+    {errors.EXIT_USAGE, errors.EXIT_REFUSED, errors.EXIT_LOCKED, errors.EXIT_UNREACHABLE}
+)
 # Direction marks and overrides (UAX 9, "Trojan Source"), what has no width but the joiners that
 # emoji and several scripts need, and noncharacters, some of which XML and HTML forbid.
 _UNSEEN: Final = re.compile(
@@ -70,9 +74,7 @@ def moment(at: float) -> str:
 
 def verdict(result: GateResult) -> str:
     """One word; a gate that changed nothing because it could not begin did not fail anything."""
-    if result.ending == "untouched" and result.outcome != "pass":
-        return "Not begun"
-    return _VERDICTS[result.outcome]
+    return "Not begun" if result.exit_code in _NOT_BEGUN else _VERDICTS[result.outcome]
 
 
 def ending(result: GateResult) -> str:
@@ -85,7 +87,9 @@ def ending(result: GateResult) -> str:
         return f"{result.patch_set} was taken back: {before} is in place"
     if result.ending == "not restored":
         return f"{before} could NOT be restored: the host needs a person now"
-    return "nothing was changed on the host"
+    if result.exit_code in _NOT_BEGUN:
+        return "nothing was changed on the host"
+    return f"{result.patch_set} was in place already, and nothing was changed"
 
 
 def headline(result: GateResult) -> str:
@@ -99,11 +103,15 @@ def because(check: GateCheck) -> str:
 
 
 def evidence(check: GateCheck, most: int) -> str:
-    """As JSON, of at most `most` characters; "" where there is none."""
-    if not check.evidence:
-        return ""
-    text = json.dumps(dict(check.evidence), indent=2, ensure_ascii=False, default=str)
-    return cut(text, most)
+    """A line `name: JSON` for each piece, about `most` characters of them; "" where there is none.
+
+    In lines of its own each of a few hundred token ids would hide the rest.
+    """
+    lines = (
+        f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in check.evidence.items()
+    )
+    return cut("\n".join(lines), most)
 
 
 def facts(result: GateResult) -> list[tuple[str, str]]:
@@ -112,10 +120,10 @@ def facts(result: GateResult) -> list[tuple[str, str]]:
         ("host", result.host),
         ("service", result.service),
         ("patch set", result.patch_set),
-        ("generation", "" if result.generation is None else str(result.generation)),
+        ("generation in place", "" if result.generation is None else str(result.generation)),
         ("before", result.before),
         ("SGLang", result.version),
-        ("baseline", result.baseline),
+        ("baseline", result.baseline.removeprefix("baseline ")),
         ("policy", result.policy),
         ("exit status", str(result.exit_code)),
     ]

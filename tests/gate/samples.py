@@ -123,7 +123,7 @@ PASSED = GateResult(
     generation=4,
     before="generation 3 (ddtree 1.0.0)",
     version="0.5.12.post1",
-    baseline="5c0e93d1a7b2 (plain, 24 prompts)",
+    baseline="baseline 5c0e93d1a7b2 (plain, 24 prompts)",
     policy="gate.yaml",
     checks=(
         *_DEPLOYED,
@@ -188,6 +188,7 @@ FAILED = replace(
     outcome="fail",
     ending="rolled back",
     exit_code=10,
+    generation=3,
     summary="wrong answers in batches between captured sizes, and a fifth less throughput",
     remedy="look at what is padded to a captured graph (0008-ddtree-cuda-graph-width.patch);\n"
     "opsctl smoke ct200 --deep finds it again once the set is mended",
@@ -296,10 +297,10 @@ INCONCLUSIVE = replace(
     accept_lens_before=(),
 )
 
-REFUSED = GateResult(
+LOCKED = GateResult(
     host="ct200",
     service="sglang-k26-ddtree",
-    outcome="inconclusive",
+    outcome="fail",
     ending="untouched",
     exit_code=4,
     summary="the lock is held by deploy@ci since 12:04 (opsctl deploy)",
@@ -307,9 +308,10 @@ REFUSED = GateResult(
     duration_s=1.2,
     patch_set="ddtree@1.1.0",
     remedy="wait for it, or see opsctl lock show ct200",
+    checks=(GateCheck("deploy", "lock_held", "fail", "the lock is held by deploy@ci since 12:04"),),
 )
 
-ALL = {"passed": PASSED, "failed": FAILED, "inconclusive": INCONCLUSIVE, "refused": REFUSED}
+ALL = {"passed": PASSED, "failed": FAILED, "inconclusive": INCONCLUSIVE, "locked": LOCKED}
 
 # What nobody's text may do to a page, a file or a log, in one line.
 NASTY = (

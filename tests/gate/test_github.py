@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from samples import ALL, FAILED, HOSTILE, PASSED, REFUSED
+from samples import ALL, FAILED, HOSTILE, INCONCLUSIVE, LOCKED, PASSED
 
 from opsctl.gate import GateCheck, GateResult, words
 from opsctl.gate import github as gh
@@ -76,7 +76,7 @@ def test_a_failure_is_an_error_and_the_verdict_is_first() -> None:
         assert check.reason in message
         assert check.policy in message
     assert [read(line)[0] for line in gh.commands(PASSED)] == ["notice"]
-    assert [read(line)[0] for line in gh.commands(REFUSED)] == ["warning"]
+    assert [read(line)[0] for line in gh.commands(INCONCLUSIVE)] == ["warning"] * 2
 
 
 def test_no_more_annotations_than_github_shows_and_the_rest_is_named() -> None:
@@ -135,7 +135,7 @@ def test_divergences_mark_the_first_token_that_differs() -> None:
 @given(st.text(max_size=60))
 def test_any_reason_is_itself_in_a_cell(text: str) -> None:
     check = GateCheck("smoke", "answered", "fail", text)
-    page = html_of(gh.summary(replace(REFUSED, checks=(check,))))
+    page = html_of(gh.summary(replace(LOCKED, checks=(check,))))
     (row,) = page.findall(".//tbody/tr")
     assert text_of(row[2]) == " ".join(words.visible(text).split())
 
@@ -187,5 +187,5 @@ def test_outputs_are_lines_of_their_own(tmp_path: Path) -> None:
         "verdict": "fail",
         "exit_code": "10",
         "ending": "rolled back",
-        "generation": "4",
+        "generation": "3",
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import ALL, FAILED, HOSTILE, INCONCLUSIVE, PASSED, REFUSED
+from samples import ALL, FAILED, HOSTILE, INCONCLUSIVE, LOCKED, PASSED
 
 from opsctl.gate import GateCheck, GateResult, words
 from opsctl.gate.junit import junit
@@ -94,18 +94,18 @@ def test_properties_say_which_gate_it_was() -> None:
     found = {each.get("name"): each.get("value") for each in suite_of(FAILED).iter("property")}
     assert found["host"] == FAILED.host
     assert found["set"] == FAILED.patch_set
-    assert found["generation"] == "4"
+    assert found["generation"] == "3"
     assert (found["verdict"], found["ending"], found["exit_code"]) == ("fail", "rolled back", "10")
 
 
 @pytest.mark.parametrize(
     ("result", "tag"),
     [
-        (REFUSED, "error"),
+        (replace(LOCKED, outcome="inconclusive", checks=()), "error"),
         (replace(PASSED, outcome="fail", ending="rolled back", exit_code=10), "failure"),
         (replace(FAILED, ending="not restored", exit_code=11), "failure"),
     ],
-    ids=["refused", "no check failed", "not restored"],
+    ids=["not begun", "no check failed", "not restored"],
 )
 def test_what_no_check_explains_has_a_case(result: GateResult, tag: str) -> None:
     first = suite_of(result).findall("testcase")[0]

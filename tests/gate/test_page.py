@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import html5lib
 import pytest
-from samples import ALL, FAILED, HOSTILE, INCONCLUSIVE, PASSED, REFUSED
+from samples import ALL, FAILED, HOSTILE, INCONCLUSIVE, LOCKED, PASSED
 
 from opsctl.gate import GateResult, words
 from opsctl.gate.page import page
@@ -164,12 +164,24 @@ def test_an_answer_that_ends_too_early_says_so() -> None:
     assert "ends here" in text_of(got)
 
 
+def test_texts_that_do_not_differ_yet_say_so() -> None:
+    shown = replace(FAILED.divergences[0], got_text=FAILED.divergences[0].expected_text)
+    (article,) = classed(parsed(replace(FAILED, divergences=(shown,))), "divergence")
+    assert "The texts shown are the same." in text_of(article)
+    assert all(
+        "The texts shown" not in text_of(other) for other in classed(parsed(FAILED), "divergence")
+    )
+
+
 def test_only_what_is_known_is_shown() -> None:
-    root = parsed(REFUSED)
+    root = parsed(LOCKED)
     assert not list(root.iter("svg"))
-    assert not list(root.iter("table"))
+    assert not classed(root, "divergence")
     assert "Not begun" in text_of(root)
     assert "nothing was changed" in text_of(root)
+    again = replace(FAILED, ending="untouched", exit_code=11)
+    assert "Failed" in text_of(next(parsed(again).iter("h1")))
+    assert "was in place already" in text_of(parsed(again))
     unsure = parsed(INCONCLUSIVE)
     assert not classed(unsure, "before")
     assert "of the one before nothing is known" in text_of(unsure)

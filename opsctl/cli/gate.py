@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,16 +87,17 @@ def gate(
         wanted=wanted,
     )
     folder = command.patches(patches)
-    chosen = locking.settle(session, chosen)
-    made = gating.plan(session, folder, patch_set)
-    if not command.json:
-        describe(made, session.host.name, session.service.name, sys.stderr)
-    ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
     files = _Files(junit, html, github=github)
+    files.begin(command)
     try:
+        chosen = locking.settle(session, chosen)
+        made = gating.plan(session, folder, patch_set)
+        if not command.json:
+            describe(made, session.host.name, session.service.name, sys.stderr)
+        ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
         gated = gating.gate(session, folder, made, chosen_policy, chosen)
     except OpsctlError as error:  # refused, or not reached: nothing was changed
-        files.write(gating.unbegun(session, made, chosen_policy, error), command)
+        files.write(gating.unbegun(session, patch_set, chosen_policy, error), command)
         raise
     files.write(gated.result, command)
     if not command.json:
@@ -124,21 +126,33 @@ class _Files:
     junit: Path | None
     html: Path | None
     github: bool
+    token: str = field(default_factory=partial(secrets.token_hex, 16))
+
+    def begin(self, command: Command) -> None:
+        """What a server says may begin with `::`; until our own commands GitHub takes none."""
+        if self.github:
+            self._say(command, f"::stop-commands::{self.token}")
 
     def write(self, result: GateResult, command: Command) -> None:
         from opsctl.events import Event
         from opsctl.gate import github
 
         if self.github:
-            # With --json stdout has one object; GitHub reads both streams.
-            stream = sys.stderr if command.json else sys.stdout
-            stream.write("".join(line + "\n" for line in github.commands(result)))
+            mine = github.commands(result)
+            self._say(command, f"::{self.token}::", *mine, f"::stop-commands::{self.token}")
         for path, job in self._jobs(result):
             try:
                 job(path)
             except OSError as error:
                 text = f"cannot write {path}: {error.strerror or error}"
                 command.emit(Event("gate", "warn", text))
+
+    def _say(self, command: Command, *lines: str) -> None:
+        # With --json stdout has one object; GitHub reads both streams.
+        stream = sys.stderr if command.json else sys.stdout
+        sys.stderr.flush()
+        stream.write("".join(f"{line}\n" for line in lines))
+        stream.flush()
 
     def _jobs(self, result: GateResult) -> Iterator[tuple[Path, Callable[[Path], object]]]:
         from opsctl.gate import github

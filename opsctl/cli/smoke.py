@@ -78,7 +78,8 @@ def check_lines(rows: Sequence[tuple[str, str, str, str]]) -> str:
     """A line a check, of (name, outcome, reason, kind)."""
     width = max((len(name) for name, *_ in rows), default=0)
     return "".join(
-        f"{_SIGNS[outcome]:>4}  {name:<{width}}  {reason}{f' [{kind}]' if kind else ''}\n"
+        f"{_SIGNS[outcome]:>4}  {name:<{width}}  {' '.join(reason.split())}"
+        f"{f' [{kind}]' if kind else ''}\n"
         for name, outcome, reason, kind in rows
     )
 

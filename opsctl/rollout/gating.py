@@ -61,9 +61,12 @@ def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: O
     return Gated(report.model_copy(update={"data": data}), result)
 
 
-def unbegun(session: Session, made: Plan, policy: Policy, error: errors.OpsctlError) -> GateResult:
-    """Of a gate that ended before it changed anything, in `error`."""
-    check = GateCheck("deploy", error.code, "fail", error.message, kind=error.code)
+def unbegun(
+    session: Session, patch_set: str | None, policy: Policy, error: errors.OpsctlError
+) -> GateResult:
+    """Of a gate that ended before it changed anything, in `error`. `patch_set` is what was asked
+    for; without, the inventory's."""
+    check = GateCheck("deploy", "begun", "fail", error.message, kind=error.code)
     return GateResult(
         host=session.host.name,
         service=session.service.name,
@@ -73,15 +76,11 @@ def unbegun(session: Session, made: Plan, policy: Policy, error: errors.OpsctlEr
         summary=error.message,
         started_at=time.time(),
         duration_s=0.0,
-        patch_set=_label(made),
+        patch_set=patch_set or session.service.patch_set or "",
         policy=policy.name,
         remedy=error.remedy,
         checks=(check,),
     )
-
-
-def _label(made: Plan) -> str:
-    return f"{made.patchset.name}@{made.patchset.version}"
 
 
 def _result(run: Run, made: Plan, report: Report, *, changed: bool) -> GateResult:
@@ -97,7 +96,7 @@ def _result(run: Run, made: Plan, report: Report, *, changed: bool) -> GateResul
         summary=report.summary,
         started_at=report.started_at,
         duration_s=report.duration_s,
-        patch_set=_label(made),
+        patch_set=f"{made.patchset.name}@{made.patchset.version}",
         generation=report.generation,
         before=named(before) if before else "what was found",
         version=str(made.facts["install"].get("version") or ""),
@@ -143,9 +142,10 @@ def _ended_early(run: Run, report: Report) -> Iterable[GateCheck]:
     """A failure that no check stands for: the load's, or a death under load."""
     told = {"smoke_failed", "gate_failed", "inconclusive"}
     phase: Phase = "deploy" if run.smoke is None else "soak"
+    name = "started" if run.smoke is None else "survived"
     for reason in report.reasons:
         if report.verdict == "fail" and reason.code not in told:
-            yield GateCheck(phase, reason.code, "fail", reason.message, kind=reason.code)
+            yield GateCheck(phase, name, "fail", reason.message, kind=reason.code)
 
 
 def _series(points: list[DecodePoint]) -> tuple[Series, ...]:

@@ -131,7 +131,8 @@ VERDICTS = [("pass", 0), ("fail", 10), ("fail", 11), ("inconclusive", 12)]
 def test_a_report_is_printed_and_its_exit_taken(
     invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verdict: Any, exit_code: int
 ) -> None:
-    def smoke(session: Any) -> Report:
+    def smoke(session: Any, wanted: Any) -> Report:
+        assert wanted.level == "quick"
         session.emit(Event("smoke", "start"))
         session.emit(Event("smoke", "progress", "half", {"elapsed_s": 1, "budget_s": 2}))
         session.emit(Event("smoke", "ok", "[bold] :key: done"))

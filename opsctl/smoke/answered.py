@@ -9,7 +9,7 @@ from opsctl.baseline import Baseline, Prompt
 from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
 from opsctl.smoke.model import QUOTE, Check
-from opsctl.smoke.stages import PULSE, Ran
+from opsctl.smoke.stages import CONTINUED, PULSE, Ran
 from opsctl.traffic import Sample
 
 # Causes of a `ServerError` that mean a server that is gone, or never was there.
@@ -36,7 +36,7 @@ def checks(
         if sample.answer is not None and not sample.job.request.hang_up_after
     ]
     yield _finish([each for each in whole if each[0] != "limit"])
-    yield _text([each for each in whole if each[0] != "limit"], baseline)
+    yield _text([each for each in whole if each[0] not in {"limit", CONTINUED}], baseline)
     yield _short(ran, prompts, baseline)
     yield _streaming(ran)
     yield _hang_up(ran)

@@ -194,6 +194,20 @@ FAULTS: Final = (
         ("cache_divergence",),
     ),
     Fault(
+        "cached-answer-garbage",
+        "the KV of a finished answer is kept in the prefix cache in another order",
+        "RadixCache.cache_finished_req",
+        {
+            "srt/mem_cache/radix_cache.py": (
+                "        values = kv_indices[:key_len].to(dtype=torch.int64, copy=True)\n",
+                "        own = len(req.origin_input_ids)\n"
+                "        kv_indices = torch.cat([kv_indices[:own], kv_indices[own:].flip(0)])\n"
+                "        values = kv_indices[:key_len].to(dtype=torch.int64, copy=True)\n",
+            )
+        },
+        ("cache_divergence",),
+    ),
+    Fault(
         "health-lies",
         "the verify of two requests never comes back, and /health says 200 without asking",
         "DDTreeVerifyInput.verify, http_server.health_generate",
@@ -213,9 +227,9 @@ def named(name: str) -> Fault:
     return next(fault for fault in FAULTS if fault.name == name)
 
 
-def faulty(fault: Fault, folder: Path, version: str) -> Path:
-    """A copy of the repository's patches below `folder`, whose ddtree set has `fault` on top:
-    in its own files in place, in the wheel's by a last patch."""
+def faulty(fault: Fault, folder: Path) -> Path:
+    """A copy of the repository's patches below `folder`, whose ddtree set has `fault` on top, in
+    a version of its own: in the set's own files in place, in the wheel's by a last patch."""
     root = folder / f"patches-{fault.name}"
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(resources.bundled("patches"), root)
@@ -248,7 +262,9 @@ def faulty(fault: Fault, folder: Path, version: str) -> Path:
             series.write(f"{patch.name}\n")
     manifest = found.dir / "patchset.yaml"
     content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
-    manifest.write_text(yaml.safe_dump(content | {"version": version}), encoding="utf-8")
+    manifest.write_text(
+        yaml.safe_dump(content | {"version": f"9.{FAULTS.index(fault)}.0"}), encoding="utf-8"
+    )
     return root
 
 
@@ -287,7 +303,7 @@ def main() -> None:
             trials.capture(bench, baseline)
         for fault in FAULTS:
             if wanted(fault.name) and (options.again or fault.name not in faults):
-                patches = faulty(fault, Path(folder), "9.0.0")
+                patches = faulty(fault, Path(folder))
                 found = faults[fault.name] = trials.fault_trials(bench, patches, baseline)
                 results.keep(f"{fault.name}: {found.get('standard', found).get('kind')}")
         for server in filter(wanted, trials.CORRECT):

@@ -12,8 +12,8 @@ from opsctl.smoke.model import QUOTE, Check
 from opsctl.smoke.stages import CONTINUED, PULSE, Ran
 from opsctl.traffic import Sample
 
-# Causes of a `ServerError` that mean a server that is gone, or never was there.
-_GONE: Final = frozenset({"reset", "refused"})
+# Stages whose unanswered requests are judged by a check of their own.
+_JUDGED_APART: Final = frozenset({"hang-up", "limit"})
 _EXPECTED: Final = frozenset({"length", "stop"})
 
 
@@ -46,9 +46,10 @@ def checks(
 def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
     name, total = "answered", 0
     for stage in ran:
+        if stage.stage.name in _JUDGED_APART:
+            continue
         total += len(stage.samples)
-        # What is at the limit may be refused; `context_limit` judges it.
-        errors = [s.error for s in stage.samples if s.error] if stage.stage.name != "limit" else []
+        errors = [sample.error for sample in stage.samples if sample.error]
         if errors:
             pulse = _one(ran, PULSE)
             alive = None if pulse is None else pulse.samples[0].answer is not None
@@ -198,10 +199,11 @@ def _hang_up(ran: Sequence[Ran]) -> Check:
     name, stage = "hang_up", _one(ran, "hang-up")
     if stage is None:
         return Check(name, "inconclusive", "not reached")
-    lost = [sample.error for sample in stage.samples[1:] if sample.error]
+    lost = [sample.error for sample in stage.samples if sample.error]
     if lost:
-        reason = f"{len(lost)} requests beside it were lost: {lost[0].message}"
-        return Check(name, "fail", reason, kind="crash_on_hang_up")
+        kind = "hang" if all(error.cause == "timeout" for error in lost) else "crash_on_hang_up"
+        reason = f"{len(lost)} of {len(stage.samples)} requests were lost: {lost[0].message}"
+        return Check(name, "fail", reason, kind=kind)
     return Check(name, "pass", f"{len(stage.samples) - 1} requests beside it were answered")
 
 

@@ -183,12 +183,15 @@ FAULTS: Final = (
     ),
     Fault(
         "cache-garbage",
-        "a hit in the prefix cache gives the slots in another order",
+        "a hit in the prefix cache gives each token the KV slot of the one before it",
         "Req.init_next_round_input",
         {
             "srt/managers/schedule_batch.py": (
                 "                match_result.device_indices,\n",
-                "                match_result.device_indices.roll(1),\n",
+                # Another order alone would be no fault: attention does not depend on it.
+                "                torch.cat(\n"
+                "                    [match_result.device_indices[:1], match_result.device_indices]\n"
+                "                )[: len(match_result.device_indices)],\n",
             )
         },
         ("cache_divergence",),

@@ -189,9 +189,9 @@ FAULTS: Final = (
             "srt/managers/schedule_batch.py": (
                 "                match_result.device_indices,\n",
                 # Another order alone would be no fault: attention does not depend on it.
-                "                torch.cat(\n"
-                "                    [match_result.device_indices[:1], match_result.device_indices]\n"
-                "                )[: len(match_result.device_indices)],\n",
+                "                (lambda x: torch.cat([x[:1], x])[: len(x)])(\n"
+                "                    match_result.device_indices\n"
+                "                ),\n",
             )
         },
         ("cache_divergence",),

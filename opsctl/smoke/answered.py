@@ -8,6 +8,7 @@ from typing import Final
 from opsctl.baseline import Baseline, Prompt
 from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
+from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import QUOTE, Check
 from opsctl.smoke.stages import CONTINUED, PULSE, Ran
 from opsctl.traffic import Sample
@@ -116,7 +117,7 @@ def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
         if answer.finish_reason == "length" and count is not None and count < asked:
             reason = f"{where}: cut off at {count} of {asked} tokens"
             return Check(name, "fail", reason, evidence, kind="truncated_output")
-        if not answer.text.strip() and (count or 0) >= asked:
+        if not answer.text.strip() and (count or 0) >= max(asked, MIN_TOKENS):
             reason = f"{where}: {count} tokens and an empty text"
             return Check(name, "fail", reason, evidence, kind="empty_output")
     if not whole:

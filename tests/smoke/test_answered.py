@@ -101,6 +101,11 @@ def test_finish(changes: dict[str, Any], kind: str) -> None:
     assert found.verdict == ("fail" if kind else "pass")
 
 
+def test_one_token_may_be_a_line_break() -> None:
+    single = sample(answer(RIGHT[:1], text="\n"), job(tokens=1))
+    assert judged(ran("alone", single))["finish"].verdict == "pass"
+
+
 def test_a_loop_that_the_baseline_lacks() -> None:
     looped = ran("alone", answer(LOOP))
     assert judged(looped, known=baseline())["text"].kind == "degenerate_output"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# On the GPU host: unpack what was carried, once, and put the two patched packages in place.
+# On the GPU host: unpack what was carried, once, and put the patched packages in place.
 # Usage: host.sh CARRIED_FOLDER…   (each given folder is copied to /tmp/gpu first)
 set -euo pipefail
 mkdir -p /tmp/gpu
@@ -13,10 +13,11 @@ if [ -d /tmp/gpu/pack ]; then
     . /tmp/gpu/pack/install.sh
 fi
 if [ -d /tmp/gpu/variants ]; then
-    for variant in whole without-graph; do
+    for folder in /tmp/gpu/variants/*/; do
+        variant=$(basename "$folder")
         rm -rf "/tmp/v/$variant" && mkdir -p "/tmp/v/$variant"
         cp -r /tmp/site/sglang "/tmp/v/$variant/sglang"
-        cp -r "/tmp/gpu/variants/$variant/." "/tmp/v/$variant/sglang/"
+        cp -r "$folder." "/tmp/v/$variant/sglang/"
     done
 fi
 if [ ! -e /tmp/target/model.safetensors ] && [ -d /tmp/gpu/gguf-a ] && [ -d /tmp/gpu/gguf-b ]; then

@@ -4,7 +4,9 @@ Speculative decoding must not change greedy output, but equal text is the wrong 
 batch of another shape rounds otherwise, and where two tokens are as likely as each other either
 may win. Measured on one H200 (SmolLM2-135M, bf16, DFLASH against autoregressive): 8 of 10 texts
 differ, each first at a gap of at most 0.25 between the two best logprobs, most at 0 or 0.125,
-the step of bf16 logits between 16 and 32. In float32 equality is strict.
+the step of bf16 logits between 16 and 32; a sound DDTREE that hardly accepted a draft once at
+0.375, faults of its verify path at 1.0 and more (docs/validation/smoke-h200.md). In float32
+equality is strict.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from opsctl.sglang import Top
 
 Outcome = Literal["equal", "near_tie", "wrong", "unknown"]
 
-# In nats, by the type that logits are computed in: two steps at magnitudes of 16 to 32, where
-# the logits of the likeliest tokens are (2^-3 with bf16's 8 bits, 2^-6 with float16's 11). In
-# float32 sums in another order differ by a hundredth of this.
-TOLERANCE: Final = {"bfloat16": 0.25, "float16": 2 * 2**-6, "float32": 1e-3}
+# In nats, by the type that logits are computed in: four steps at magnitudes of 16 to 32, where
+# the logits of the likeliest tokens are (2^-3 with bf16's 8 bits, 2^-6 with float16's 11), as two
+# logits may each be off by two. In float32 sums in another order differ by a hundredth of this.
+TOLERANCE: Final = {"bfloat16": 4 * 2**-3, "float16": 4 * 2**-6, "float32": 1e-3}
 _UNKNOWN: Final = TOLERANCE["bfloat16"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -115,18 +114,17 @@ class Baseline(_Model):
         """Of the prompt with that hash."""
         return next((each for each in self.answers if each.sha256 == sha256), None)
 
-    def judge(
-        self, sha256: str, output_ids: tuple[int, ...], asked: int, given: int = 0
-    ) -> Divergence | None:
-        """An answer of which `asked` tokens were asked for, after the first `given` ones of the
-        known answer; None without one to compare with. Its place counts from the known answer's
-        beginning."""
+    def judge(self, sha256: str, output_ids: tuple[int, ...], asked: int) -> Divergence | None:
+        """An answer of which `asked` tokens were asked for; None without one to compare with."""
         known = self.answer(sha256)
         if known is None:
             return None
-        expected, top = known.output_ids[given : given + asked], known.top[given:]
-        found = compare(expected, top, output_ids, self.near)
-        return found if found.index is None else replace(found, index=given + found.index)
+        return compare(known.output_ids[:asked], known.top, output_ids, self.near)
+
+    def begun(self, sha256: str, count: int) -> tuple[int, ...]:
+        """The first `count` tokens of the prompt's answer; empty without one."""
+        known = self.answer(sha256)
+        return known.output_ids[:count] if known else ()
 
 
 def load(text: str, name: str) -> Baseline:

@@ -66,8 +66,8 @@ def run(session: Session, exam: Exam) -> tuple[Ran, ...]:
         timeout = session.service.smoke.timeout
         async with session.completions(exam.facts.version) as client:
             ran = await run_stages(client, planned, timeout, told)
-            if len(ran) < len(planned) or exam.baseline is None:
-                return ran
+            if exam.baseline is None or ran[-1].stage.name != planned[-1].name:
+                return ran  # nothing tells a near tie, or the server is gone
             rest = await resume(client, ran, exam.baseline, timeout)
         if rest is None:
             return ran

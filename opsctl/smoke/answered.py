@@ -8,12 +8,13 @@ from typing import Final
 from opsctl.baseline import Baseline, Prompt
 from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
+from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import QUOTE, Check
-from opsctl.smoke.stages import PULSE, Ran
+from opsctl.smoke.stages import ALONE, CONTINUED, PULSE, RESUMED, Ran
 from opsctl.traffic import Sample
 
-# Causes of a `ServerError` that mean a server that is gone, or never was there.
-_GONE: Final = frozenset({"reset", "refused"})
+# Stages whose unanswered requests are judged by a check of their own.
+_JUDGED_APART: Final = frozenset({"hang-up", "limit"})
 _EXPECTED: Final = frozenset({"length", "stop"})
 
 
@@ -36,7 +37,7 @@ def checks(
         if sample.answer is not None and not sample.job.request.hang_up_after
     ]
     yield _finish([each for each in whole if each[0] != "limit"])
-    yield _text([each for each in whole if each[0] != "limit"], baseline)
+    yield _text([each for each in whole if each[0] not in {"limit", CONTINUED, RESUMED}], baseline)
     yield _short(ran, prompts, baseline)
     yield _streaming(ran)
     yield _hang_up(ran)
@@ -46,9 +47,10 @@ def checks(
 def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
     name, total = "answered", 0
     for stage in ran:
+        if stage.stage.name in _JUDGED_APART:
+            continue
         total += len(stage.samples)
-        # What is at the limit may be refused; `context_limit` judges it.
-        errors = [s.error for s in stage.samples if s.error] if stage.stage.name != "limit" else []
+        errors = [sample.error for sample in stage.samples if sample.error]
         if errors:
             pulse = _one(ran, PULSE)
             alive = None if pulse is None else pulse.samples[0].answer is not None
@@ -115,7 +117,7 @@ def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
         if answer.finish_reason == "length" and count is not None and count < asked:
             reason = f"{where}: cut off at {count} of {asked} tokens"
             return Check(name, "fail", reason, evidence, kind="truncated_output")
-        if not answer.text.strip() and (count or 0) >= asked:
+        if not answer.text.strip() and (count or 0) >= max(asked, MIN_TOKENS):
             reason = f"{where}: {count} tokens and an empty text"
             return Check(name, "fail", reason, evidence, kind="empty_output")
     if not whole:
@@ -174,7 +176,7 @@ def _one(ran: Sequence[Ran], name: str) -> Ran | None:
 
 def _streaming(ran: Sequence[Ran]) -> Check:
     name = "streaming"
-    whole, streamed = _one(ran, "alone"), _one(ran, "streamed")
+    whole, streamed = _one(ran, ALONE), _one(ran, "streamed")
     if whole is None or streamed is None:
         return Check(name, "inconclusive", "not reached")
     first, second = whole.samples[0].answer, streamed.samples[0].answer
@@ -198,10 +200,11 @@ def _hang_up(ran: Sequence[Ran]) -> Check:
     name, stage = "hang_up", _one(ran, "hang-up")
     if stage is None:
         return Check(name, "inconclusive", "not reached")
-    lost = [sample.error for sample in stage.samples[1:] if sample.error]
+    lost = [sample.error for sample in stage.samples if sample.error]
     if lost:
-        reason = f"{len(lost)} requests beside it were lost: {lost[0].message}"
-        return Check(name, "fail", reason, kind="crash_on_hang_up")
+        kind = "hang" if all(error.cause == "timeout" for error in lost) else "crash_on_hang_up"
+        reason = f"{len(lost)} of {len(stage.samples)} requests were lost: {lost[0].message}"
+        return Check(name, "fail", reason, kind=kind)
     return Check(name, "pass", f"{len(stage.samples) - 1} requests beside it were answered")
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from opsctl.baseline import Baseline, Divergence
+from opsctl.sglang import GenerateAnswer
 from opsctl.smoke.model import QUOTE, Check
 from opsctl.smoke.server import padded
-from opsctl.smoke.stages import Ran
+from opsctl.smoke.stages import ALONE, CONTINUED, RESUMED, Ran, answers_alone
 from opsctl.text import counted
 from opsctl.traffic import Sample
 
@@ -29,6 +30,7 @@ class Compared:
     stage: str
     at_once: int
     sample: Sample
+    ids: tuple[int, ...]  # with the beginning that a continued answer's prompt had
     divergence: Divergence
 
     @property
@@ -43,21 +45,40 @@ class Compared:
 
 
 def compared(ran: Sequence[Ran], baseline: Baseline) -> list[Compared]:
-    """Every answer that the baseline has one for; of a client that went away what it got."""
-    found = []
+    """Every answer that the baseline has one for; of a client that went away what it got, and of
+    a continued or resumed answer its beginning as well."""
+    found, whole = [], answers_alone(ran)
     for stage in ran:
+        name, at_once = stage.stage.name, stage.stage.at_once
         for sample in stage.samples:
             answer = sample.answer
             if answer is None:
                 continue
-            request = sample.job.request
-            asked = len(answer.output_ids) if request.hang_up_after else request.max_new_tokens
-            given = sample.job.given
-            divergence = baseline.judge(sample.job.sha256, answer.output_ids, asked, given)
+            ids, asked = answer.output_ids, sample.job.request.max_new_tokens
+            if sample.job.request.hang_up_after:
+                asked = len(ids)
+            if sample.job.given:
+                begun = baseline.begun(sample.job.sha256, sample.job.given)
+                ids, asked = begun + ids, asked + len(begun)
+            if name == CONTINUED:
+                begun = _beginning(whole[sample.job.sha256], sample)
+                ids, asked = begun + ids, asked + len(begun)
+                if not begun:
+                    continue
+            divergence = baseline.judge(sample.job.sha256, ids, asked)
             if divergence is not None:
-                name, at_once = stage.stage.name, stage.stage.at_once
-                found.append(Compared(name, at_once, sample, divergence))
+                found.append(Compared(name, at_once, sample, ids, divergence))
     return found
+
+
+def _beginning(alone: GenerateAnswer, sample: Sample) -> tuple[int, ...]:
+    """The tokens of the answer that went into the prompt. None where its text became other
+    tokens there, which the number of the prompt's tokens tells."""
+    rest, answer = sample.job.request.max_new_tokens, sample.answer
+    begun = alone.output_ids[: len(alone.output_ids) - rest]
+    if answer is None or answer.prompt_tokens is None or alone.prompt_tokens is None:
+        return ()
+    return begun if answer.prompt_tokens == alone.prompt_tokens + len(begun) else ()
 
 
 def checks(
@@ -117,19 +138,25 @@ def _named(
     """What the wrong answers have in common and the right ones have not: (kind, in words)."""
     right = [each for each in found if not each.wrong]
     if right and all(each.at_once > 1 for each in wrong):
-        sizes = _sizes(wrong)
-        if _by_padding(sizes, captured):
-            where = f"in batches that are padded between captured sizes ({_told(sizes)} at once)"
-            return "graph_divergence", f"{where} alone"
-        if captured and max(sizes) <= max(captured) < max(_sizes(right)):
-            return "graph_divergence", f"under CUDA graphs ({_told(sizes)} at once) alone"
-        return "batch_divergence", f"in batches ({_told(sizes)} at once) alone"
+        return _in_batches(_sizes(wrong), _sizes(right), captured)
+    if right and all(each.stage in {CONTINUED, RESUMED} for each in wrong):
+        return "cache_divergence", "where an answer is taken from the prefix cache alone"
     if all(each.cached for each in wrong) and any(not each.cached for each in right):
         return "cache_divergence", "after a hit in the prefix cache alone"
     where = "one at a time as well" if right else "in every stage"
     if _all_believed(wrong):
         return "implausible_acceptance", f"{where}, and hardly a draft was rejected"
     return "verify_divergence", where
+
+
+def _in_batches(wrong: set[int], right: set[int], captured: Sequence[int]) -> tuple[str, str]:
+    """By how many were at once where an answer was wrong, and where one was right."""
+    if _by_padding(wrong, captured):
+        where = f"in batches that are padded between captured sizes ({_told(wrong)} at once)"
+        return "graph_divergence", f"{where} alone"
+    if captured and max(wrong) <= max(captured) < max(right):
+        return "graph_divergence", f"under CUDA graphs ({_told(wrong)} at once) alone"
+    return "batch_divergence", f"in batches ({_told(wrong)} at once) alone"
 
 
 def _by_padding(wrong: set[int], captured: Sequence[int]) -> bool:
@@ -181,7 +208,7 @@ def _shown(each: Compared, baseline: Baseline) -> dict[str, Any]:
         **each.divergence.to_json(),
         "from": begin,
         "expected_ids": list(known.output_ids[window]),
-        "got_ids": list(answer.output_ids[window]),
+        "got_ids": list(each.ids[window]),
         "expected_text": known.text[:QUOTE],
         "got_text": answer.text[:QUOTE],
     }
@@ -191,7 +218,7 @@ def _canary(ran: Sequence[Ran], found: Sequence[Compared]) -> Check:
     """After all the rest a sound server still says what it said before."""
     name = "canary"
     by_name = {stage.stage.name: stage.samples[0] for stage in ran}
-    before, after = by_name.get("alone"), by_name.get("canary")
+    before, after = by_name.get(ALONE), by_name.get("canary")
     first = before.answer if before else None
     last = after.answer if after else None
     if first is None or last is None:

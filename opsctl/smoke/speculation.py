@@ -9,7 +9,7 @@ from opsctl.sglang import DecodeBatch, GenerateAnswer
 from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.stages import Ran
+from opsctl.smoke.stages import ALONE, Ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def checks(
         yield Check("verify_steps", "skipped", "the server runs without speculation")
         return
     yield _steps(ran)
-    alone = [stage for stage in ran if stage.stage.name == "alone"]
+    alone = [stage for stage in ran if stage.stage.name == ALONE]
     mean = mean_accept_len(_answers(alone))
     yield _mean(mean, facts.draft_tokens, thresholds)
     yield _batches(ran, thresholds.batch)
@@ -107,7 +107,7 @@ def _batches(ran: Sequence[Ran], least: float) -> Check:
     alone = {
         sample.job.sha256: sample.answer
         for stage in ran
-        if stage.stage.name == "alone"
+        if stage.stage.name == ALONE
         for sample in stage.samples
         if sample.answer is not None
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from opsctl.baseline import Prompt
-from opsctl.sglang import Completions, Generation
+from opsctl.sglang import Completions, GenerateAnswer, Generation
 from opsctl.smoke.server import ServerFacts, ladder
 from opsctl.traffic import Job, Sample, together
 
@@ -26,6 +26,9 @@ _PULSE_TIMEOUT: Final = 10.0
 _SHORT_CONTEXT: Final = 16_384
 # Left of the context for the answer: less than a block of drafts or a tree reaches.
 _ROOM: Final = 8
+ALONE: Final = "alone"
+RESUMED: Final = "resumed"  # see `resume`
+CONTINUED: Final = "continued"  # the name of the stage whose prompts have answers behind them
 PULSE: Final = "pulse"  # the name of the stage that asks whether anybody is answered
 _FILLER: Final = 100  # a token id that any vocabulary has
 
@@ -67,7 +70,7 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
     limits = LIMITS[level]
     first = prompts[0]
     quick = [prompt for prompt in prompts if limits.every_prompt or prompt.quick] or [first]
-    found = [Stage("alone", "one at a time", tuple(_job(prompt) for prompt in prompts))]
+    found = [Stage(ALONE, "one at a time", tuple(_job(prompt) for prompt in prompts))]
     for rung in ladder(facts, limits.at_once):
         widest = limits.every_prompt or rung.at_once == 1
         count = rung.at_once * (_TURNS if rung.held else 1)
@@ -76,6 +79,7 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
         jobs = tuple(_job(prompt, _RUNG_TOKENS - 6 * (at % 4)) for at, prompt in enumerate(chosen))
         name = f"{'padded' if rung.held else 'rung'}-{rung.at_once}"
         found.append(Stage(name, rung.why, jobs, rung.at_once))
+    found.append(Stage(CONTINUED, "their own answers continued", ()))  # see `continued`
     found.append(Stage("streamed", "as a stream", (_job(first, stream=True),)))
     gone = _job(first, first.tokens * 4, hang_up_after=_HANG_UP_AFTER)
     beside = tuple(_job(prompt, _RUNG_TOKENS) for prompt in quick[:2])
@@ -103,7 +107,10 @@ async def run_stages(
     to know whether the server answers anybody still.
     """
     found: list[Ran] = []
-    for stage in planned:
+    for plan in planned:
+        stage = replace(plan, jobs=continued(found)) if plan.name == CONTINUED else plan
+        if not stage.jobs:
+            continue
         samples = await together(client, stage.jobs, stage.at_once, timeout)
         found.append(Ran(stage, tuple(samples)))
         if not told(found[-1]):
@@ -114,6 +121,38 @@ async def run_stages(
                 found.append(Ran(pulse, tuple(again)))
             break
     return found
+
+
+def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:
+    """Prompts with the beginning of their answer behind them, as the next turn of a chat has it;
+    what is asked for is the rest of the answer alone. So the KV of generated tokens is taken from
+    the prefix cache, which no prompt of its own does."""
+    by_name = {stage.stage.name: stage for stage in ran}
+    whole = answers_alone(ran)
+    jobs = []
+    for sample in by_name["rung-1"].samples if "rung-1" in by_name else ():
+        first, all_of_it = sample.answer, whole.get(sample.job.sha256)
+        if first is None or all_of_it is None:
+            continue
+        begun = len(first.output_ids)
+        rest = len(all_of_it.output_ids) - begun
+        if rest > 0 and all_of_it.output_ids[:begun] == first.output_ids:
+            prompt = sample.job.request.prompt
+            assert isinstance(prompt, str)
+            request = Generation(prompt + first.text, rest)
+            jobs.append(Job(sample.job.prompt, sample.job.sha256, request))
+    return tuple(jobs)
+
+
+def answers_alone(ran: Sequence[Ran]) -> dict[str, GenerateAnswer]:
+    """Of the stage "alone", by the prompt's hash."""
+    return {
+        sample.job.sha256: sample.answer
+        for stage in ran
+        if stage.stage.name == ALONE
+        for sample in stage.samples
+        if sample.answer is not None
+    }
 
 
 def _job(

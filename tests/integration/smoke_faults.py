@@ -183,12 +183,29 @@ FAULTS: Final = (
     ),
     Fault(
         "cache-garbage",
-        "a hit in the prefix cache gives the slots in another order",
+        "a hit in the prefix cache gives each token the KV slot of the one before it",
         "Req.init_next_round_input",
         {
             "srt/managers/schedule_batch.py": (
                 "                match_result.device_indices,\n",
-                "                match_result.device_indices.roll(1),\n",
+                # Another order alone would be no fault: attention does not depend on it.
+                "                (lambda x: torch.cat([x[:1], x])[: len(x)])(\n"
+                "                    match_result.device_indices\n"
+                "                ),\n",
+            )
+        },
+        ("cache_divergence",),
+    ),
+    Fault(
+        "cached-answer-garbage",
+        "the KV of a finished answer is kept in the prefix cache in another order",
+        "RadixCache.cache_finished_req",
+        {
+            "srt/mem_cache/radix_cache.py": (
+                "        values = kv_indices[:key_len].to(dtype=torch.int64, copy=True)\n",
+                "        own = len(req.origin_input_ids)\n"
+                "        kv_indices = torch.cat([kv_indices[:own], kv_indices[own:].flip(0)])\n"
+                "        values = kv_indices[:key_len].to(dtype=torch.int64, copy=True)\n",
             )
         },
         ("cache_divergence",),
@@ -213,9 +230,9 @@ def named(name: str) -> Fault:
     return next(fault for fault in FAULTS if fault.name == name)
 
 
-def faulty(fault: Fault, folder: Path, version: str) -> Path:
-    """A copy of the repository's patches below `folder`, whose ddtree set has `fault` on top:
-    in its own files in place, in the wheel's by a last patch."""
+def faulty(fault: Fault, folder: Path) -> Path:
+    """A copy of the repository's patches below `folder`, whose ddtree set has `fault` on top, in
+    a version of its own: in the set's own files in place, in the wheel's by a last patch."""
     root = folder / f"patches-{fault.name}"
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(resources.bundled("patches"), root)
@@ -248,7 +265,9 @@ def faulty(fault: Fault, folder: Path, version: str) -> Path:
             series.write(f"{patch.name}\n")
     manifest = found.dir / "patchset.yaml"
     content = yaml.safe_load(manifest.read_text(encoding="utf-8"))
-    manifest.write_text(yaml.safe_dump(content | {"version": version}), encoding="utf-8")
+    manifest.write_text(
+        yaml.safe_dump(content | {"version": f"9.{FAULTS.index(fault)}.0"}), encoding="utf-8"
+    )
     return root
 
 
@@ -287,7 +306,7 @@ def main() -> None:
             trials.capture(bench, baseline)
         for fault in FAULTS:
             if wanted(fault.name) and (options.again or fault.name not in faults):
-                patches = faulty(fault, Path(folder), "9.0.0")
+                patches = faulty(fault, Path(folder))
                 found = faults[fault.name] = trials.fault_trials(bench, patches, baseline)
                 results.keep(f"{fault.name}: {found.get('standard', found).get('kind')}")
         for server in filter(wanted, trials.CORRECT):

@@ -9,11 +9,11 @@ from typing import Any
 from smoke_faults import FAULTS, Fault
 from smoke_trials import CORRECT, LEVELS
 
-_COMMAND = "python tests/integration/smoke_faults.py"
-_HEAD = f"""\
+_HEAD = """\
 # Faults that smoke must catch
 
-Made by `{_COMMAND}` from `docs/smoke-faults.json`, which it writes; do not edit this page.
+Made by `python tests/integration/smoke_faults.py --correct {times}`, which writes
+`docs/smoke-faults.json`, too; do not edit this page.
 
 Each fault is one edit of SGLang 0.5.12.post1 with the patch set ddtree on top of it, deployed to
 the lab (DDTREE, budget 32, float32 on the CPU) by a lenient deploy, so that all levels see it.
@@ -29,7 +29,8 @@ and of tensor parallelism are not among these. `--deep` was not run.
 
 def page(results: Mapping[str, Any]) -> str:
     """The page; `results` has "faults" by name and "correct" by server."""
-    lines = [_HEAD, "## Faults\n", *_faults(results.get("faults", {}))]
+    times = max(map(len, results.get("correct", {}).values()), default=0)
+    lines = [_HEAD.format(times=times), "## Faults\n", *_faults(results.get("faults", {}))]
     lines += ["\n## Correct servers\n", *_correct(results.get("correct", {}))]
     missing = [each.name for each in FAULTS if each.name not in results.get("faults", {})]
     missing += [each for each in CORRECT if not results.get("correct", {}).get(each)]
@@ -43,7 +44,7 @@ def _faults(results: Mapping[str, Any]) -> Iterator[str]:
     caught = [fault for fault in FAULTS if fault.name in results and outcome(fault, results)[0]]
     run = [fault for fault in FAULTS if fault.name in results]
     yield f"{len(caught)} of {len(run)} caught and named as expected.\n"
-    yield "| fault | injected in | quick | standard | kind | as expected | seconds |"
+    yield "| fault | injected in | quick | standard | kind | as expected | seconds (standard) |"
     yield "|---|---|---|---|---|---|---|"
     for fault in run:
         found = results[fault.name]

@@ -101,6 +101,11 @@ def test_finish(changes: dict[str, Any], kind: str) -> None:
     assert found.verdict == ("fail" if kind else "pass")
 
 
+def test_one_token_may_be_a_line_break() -> None:
+    single = sample(answer(RIGHT[:1], text="\n"), job(tokens=1))
+    assert judged(ran("alone", single))["finish"].verdict == "pass"
+
+
 def test_a_loop_that_the_baseline_lacks() -> None:
     looped = ran("alone", answer(LOOP))
     assert judged(looped, known=baseline())["text"].kind == "degenerate_output"
@@ -151,8 +156,11 @@ def test_streaming_without_its_answer() -> None:
 
 def test_a_client_that_takes_others_along() -> None:
     gone = sample(answer(RIGHT[:5]), job(hang_up_after=4))
-    found = judged(ran("hang-up", gone, answer(), lost()))
+    found = judged(ran("alone", answer()), ran("hang-up", gone, answer(), lost()))
     assert (found["hang_up"].verdict, found["hang_up"].kind) == ("fail", "crash_on_hang_up")
+    assert found["answered"].verdict == "pass"  # two names for one thing would hide the nearer
+    silent = judged(ran("hang-up", gone, lost("timeout")))["hang_up"]
+    assert (silent.verdict, silent.kind) == ("fail", "hang")
     assert judged(ran("hang-up", gone, answer()))["hang_up"].verdict == "pass"
 
 

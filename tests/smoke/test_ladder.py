@@ -9,13 +9,14 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smoke_samples import answer, lost, prompt
+from smoke_samples import RIGHT, answer, job, lost, prompt, ran, sample
 
 from opsctl.baseline.prompts import bundled
 from opsctl.sglang import Completions, GenerateAnswer, Generation
 from opsctl.sglang.faults import Cause
 from opsctl.smoke import Level, Ran, ServerFacts, run_stages, stages
 from opsctl.smoke.server import ladder, padded
+from opsctl.smoke.stages import CONTINUED, continued
 
 LAB = ServerFacts(algorithm="DDTREE", captured=(1, 2, 4), most_running=6, context=500)
 sizes = st.lists(st.integers(1, 512), unique=True, max_size=12).map(sorted).map(tuple)
@@ -74,7 +75,7 @@ def test_stages_of_the_bundled_prompts(level: Level) -> None:
     assert planned[0].jobs[0].sha256 == planned[-1].jobs[0].sha256 == prompts[0].sha256
     known = {each.sha256: each.tokens for each in prompts}
     for stage in planned:
-        assert len(stage.jobs) >= stage.at_once
+        assert len(stage.jobs) >= stage.at_once or stage.name == CONTINUED
         for each in stage.jobs:
             if stage.name != "limit" and not each.request.hang_up_after:
                 assert each.request.max_new_tokens <= known[each.sha256]
@@ -101,6 +102,23 @@ def test_padded_sizes_come_after_the_wider_and_are_held() -> None:
 def test_padded_is_below_the_largest_and_not_captured(captured: tuple[int, ...], size: int) -> None:
     wider = [each for each in captured if each >= size]
     assert padded(size, captured) == (bool(wider) and min(wider) > size)
+
+
+def test_continued_prompts_hold_the_beginning_of_their_answer() -> None:
+    begun = sample(answer(RIGHT[:10]), job("one", tokens=10))
+    whole = sample(answer(), job("one"))
+    (found,) = continued([ran("alone", whole), ran("rung-1", begun)])
+    assert found.request.prompt == "one" + " ".join(map(str, RIGHT[:10]))
+    assert found.request.max_new_tokens == len(RIGHT) - 10
+    assert found.sha256 == whole.job.sha256
+
+
+@pytest.mark.parametrize("ids", [RIGHT, (*RIGHT[:9], 7)])
+def test_there_is_nothing_to_continue(ids: tuple[int, ...]) -> None:
+    begun = sample(answer(ids), job("one"))
+    assert continued([ran("alone", sample(answer(), job("one"))), ran("rung-1", begun)]) == ()
+    assert continued([ran("alone", sample(lost(), job("one"))), ran("rung-1", begun)]) == ()
+    assert continued([ran("alone", answer())]) == ()
 
 
 def test_a_long_context_is_left_to_deep() -> None:

@@ -148,6 +148,29 @@ def test_a_client_that_went_away_has_what_came_until_then() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rest", "prompt_tokens", "compared", "kind"),
+    [
+        (RIGHT[10:], 19, 2, ""),
+        ((*RIGHT[10:20], FAR, *RIGHT[21:]), 19, 2, "cache_divergence"),
+        ((*RIGHT[10:20], NEAR, *RIGHT[21:]), 19, 2, ""),
+        ((FAR,) * 30, 18, 1, ""),  # the text became other tokens in the prompt
+    ],
+)
+def test_an_answer_continued_is_the_rest_of_it(
+    rest: tuple[int, ...], prompt_tokens: int, compared: int, kind: str
+) -> None:
+    went_on = answer(rest, prompt_tokens=prompt_tokens, cached_tokens=18)
+    found = judged(ran("alone", answer()), ran("continued", sample(went_on, job(tokens=30))))
+    lossless = found["lossless"]
+    assert sum(lossless.evidence["counts"].values()) == compared
+    assert lossless.kind == kind
+    if kind:
+        (shown,) = lossless.evidence["divergences"]
+        assert (shown["index"], shown["got"]) == (20, FAR)
+        assert shown["got_ids"][20 - shown["from"]] == FAR
+
+
+@pytest.mark.parametrize(
     ("last", "verdict", "kind"),
     [(WRONG, "fail", "cache_divergence"), (TIED, "pass", ""), (RIGHT, "pass", "")],
 )

@@ -3,6 +3,8 @@
     python validation/smoke.py --target FOLDER --draft FOLDER --package NAME=SITE [--package …] \\
         --into RESULT.json [--repeats 3] [--level standard]
 
+    python validation/smoke.py --page RESULT.json > RESULT.md
+
 SITE is a folder that holds an `sglang` package; the one named `whole` is the correct one: it serves
 plainly (the baseline is captured from it), with DFLASH and with DDTREE at every `--budgets`; each
 other one, with DDTREE at the first of them, is expected to fail. What the command adds on a host,
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -91,7 +94,62 @@ def examine(server: Server, exam: Exam) -> dict[str, Any]:
     }
 
 
+def page(found: dict[str, Any], name: str) -> str:
+    """What came of it, for a person."""
+    rows = []
+    for tag, server in found["servers"].items():
+        runs = server.get("runs", [])
+        if not runs:
+            rows.append(f"| {tag} | did not start | | | | | |")
+            continue
+        passes = sum(not run["failed"] and not run["inconclusive"] for run in runs)
+        kinds = sorted({kind for run in runs for kind, _ in run["failed"].values()})
+        count = ", ".join(f"{n} {outcome}" for outcome, n in runs[0]["counts"].items())
+        gap = max((gap for run in runs for gap in run["gaps"]), default=None)
+        length = runs[0]["accept_len"]
+        cells = (
+            tag,
+            f"{passes} of {len(runs)}",
+            ", ".join(kinds),
+            count,
+            "" if gap is None else f"{gap:g}",
+            f"{length:.2f}" if length is not None else "",
+            ", ".join(f"{run['seconds']:g}" for run in runs),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return PAGE.format(
+        name=name,
+        level=found["level"],
+        near=found["near_tie_nats"],
+        device=found.get("device", "an unnamed card"),
+        rows="\n".join(rows),
+    )
+
+
+PAGE = """\
+# smoke --{level} on a GPU in bf16
+
+Made by `python validation/smoke.py --page {name}` from {name}, which
+`validation/smoke.py` wrote on one {device}: SGLang 0.5.12.post1, SmolLM2-135M and its DFLASH
+drafter, bf16, graphs of 1, 2, 4 and 8 requests. A near tie is a difference of at most {near:g}
+nats. `ddtree-N` has a budget of N. The servers below those are `ddtree-32` with one fault of
+docs/smoke-faults.md in each: one that passes was not caught here, whatever the lab says of it.
+All run beside each other on the card, so seconds are no benchmark.
+
+| server | passes | kinds | answers of the first run | largest gap, nats | accept len | seconds |
+|---|---|---|---|---|---|---|
+{rows}
+
+The gaps are of the dozen worst answers of a run, and at least so large where a token is none of
+the baseline's five likeliest. What a host adds (unit, journal, the quick level) is not in it.
+"""
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--page"]:
+        path = Path(sys.argv[2])
+        sys.stdout.write(page(json.loads(path.read_text(encoding="utf-8")), path.name))
+        return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("target", "draft", "into"):
         parser.add_argument(f"--{name}", type=Path, required=True)
@@ -106,7 +164,12 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     packages = {name: Path(site) for name, _, site in (p.partition("=") for p in options.package)}
     servers = planned(options, packages)
-    found: dict[str, Any] = {"level": options.level, "repeats": options.repeats, "servers": {}}
+    found: dict[str, Any] = {
+        "device": device(),
+        "level": options.level,
+        "repeats": options.repeats,
+        "servers": {},
+    }
     with running(servers, options.start_timeout):
         plain = servers[0]
         _, facts = facts_of(plain)
@@ -124,6 +187,13 @@ def main() -> None:
             options.into.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             verdicts = [list(run["failed"]) or "pass" for run in runs]
             print(server.tag, verdicts, runs[0]["counts"], runs[0]["seconds"], flush=True)  # noqa: T201
+
+
+def device() -> str:
+    """The card's name, by its driver's own tool."""
+    argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].strip()
 
 
 def planned(options: argparse.Namespace, packages: dict[str, Path]) -> list[Server]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
+from cli_tools import INVENTORY, invoker
 from typer.testing import CliRunner
 
 from opsctl import errors, inventory, lab
@@ -23,30 +23,10 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import commands, locking, observe
 from opsctl.rollout.session import Session
 
-INVENTORY = """\
-version: 1
-hosts:
-  alpha:
-    ssh: {address: 192.0.2.1}
-    services:
-      serve: {unit: s.service, python: /p, port: 1, model: {path: /m, served_name: m}}
-"""
-
-
-@contextmanager
-def nobody() -> Iterator[None]:
-    """The connection of these tests, which is never used."""
-    yield
-
 
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    path = tmp_path / "inventory.yaml"
-    path.write_text(INVENTORY)
-    monkeypatch.setenv("OPSCTL_INVENTORY", str(path))
-    monkeypatch.delenv("OPSCTL_HOST", raising=False)
-    monkeypatch.setattr(context, "_way_in", lambda host, service: (nobody, service))
-    return lambda *argv: CliRunner().invoke(app, list(argv))
+    return invoker(tmp_path, monkeypatch)
 
 
 def fail_with(error: BaseException) -> Callable[..., Any]:

@@ -5,30 +5,18 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from cli_tools import invoker
 
-from opsctl.cli import context
-from opsctl.cli.app import app
 from opsctl.errors import Refused, Unreachable
 from opsctl.gate import GateCheck, GateResult
 from opsctl.report import Report
 from opsctl.rollout import gating, locking
 
-INVENTORY = """\
-version: 1
-hosts:
-  alpha:
-    ssh: {address: 192.0.2.1}
-    services:
-      serve:
-        {unit: s.service, python: /p, port: 1, model: {path: /m, served_name: m}, patch_set: ddtree}
-"""
 EVIL = "wrong\n::error::not ours"
 
 
@@ -40,28 +28,18 @@ def result() -> GateResult:
     )  # fmt: skip
 
 
-@contextmanager
-def nobody() -> Any:
-    """The connection of these tests, which is never used."""
-    yield
-
-
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    path = tmp_path / "inventory.yaml"
-    path.write_text(INVENTORY)
-    monkeypatch.setenv("OPSCTL_INVENTORY", str(path))
-    monkeypatch.delenv("OPSCTL_HOST", raising=False)
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(context, "_way_in", lambda host, service: (nobody, service))
     monkeypatch.setattr(locking, "settle", lambda session, chosen: chosen)
     made = SimpleNamespace(patchset=SimpleNamespace(label="ddtree 1.1.0"))
     monkeypatch.setattr(gating, "plan", lambda *_: made)
     report = Report(command="gate", verdict="fail", exit_code=10, summary="wrong")
     monkeypatch.setattr(gating, "gate", lambda *_: gating.Gated(report, result()))
     monkeypatch.setattr("opsctl.cli.gate.describe", lambda *_: None)
-    return lambda *argv: CliRunner().invoke(app, ["gate", "alpha", "--yes", *argv])
+    run = invoker(tmp_path, monkeypatch)
+    return lambda *argv: run("gate", "alpha", "--yes", *argv)
 
 
 def test_every_file_that_is_asked_for(invoke: Callable[..., Any], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from opsctl.sglang import DecodeBatch, GenerateAnswer
 from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.stages import Ran
+from opsctl.smoke.stages import Ran, answers_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,7 @@ def _mean(mean: float | None, most: int | None, thresholds: Thresholds) -> Check
 
 def _batches(ran: Sequence[Ran], least: float) -> Check:
     name = "acceptance_in_batches"
-    alone = {
-        sample.job.sha256: sample.answer
-        for stage in ran
-        if stage.stage.name == "alone"
-        for sample in stage.samples
-        if sample.answer is not None
-    }
+    alone = answers_alone(ran)
     ratios: dict[str, float] = {}
     for stage in ran:
         if stage.stage.at_once == 1 or stage.stage.name == "hang-up":

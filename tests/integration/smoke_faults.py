@@ -70,6 +70,19 @@ FAULTS: Final = (
         ("verify_divergence",),
     ),
     Fault(
+        "mask-distant-ancestor",
+        "one bit of the tree mask is wrong: whether node 3 sees node 1",
+        "ddtree_tree.ancestors",
+        {
+            _TREE: (
+                "            seen[node] |= seen[parent]\n",
+                "            seen[node] |= seen[parent]\n"
+                "    if width > 3:\n        seen[3, 1] = ~seen[3, 1]\n",
+            )
+        },
+        ("verify_divergence",),
+    ),
+    Fault(
         "positions-off-by-one",
         "the verify forward's positions are one too large",
         "DDTreeVerifyInput.from_tree",

@@ -62,8 +62,7 @@ def checks(
         yield Check("verify_steps", "skipped", "the server runs without speculation")
         return
     yield _steps(ran)
-    alone = [stage for stage in ran if stage.stage.name == ALONE]
-    mean = mean_accept_len(_answers(alone))
+    mean = mean_accept_len(answers_alone(ran).values())
     yield _mean(mean, facts.draft_tokens, thresholds)
     yield _batches(ran, thresholds.batch)
     yield _before(mean, previous, thresholds.previous)

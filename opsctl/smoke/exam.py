@@ -15,7 +15,7 @@ from opsctl.smoke import answered, lossless, speculation
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, mean_accept_len
-from opsctl.smoke.stages import Level, Ran, answers_alone
+from opsctl.smoke.stages import ALONE, Level, Ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Seen:
     @property
     def accept_len(self) -> float | None:
         """Tokens a verify step, the prompts one at a time."""
-        return mean_accept_len(answers_alone(self.ran).values())
+        alone = (stage for stage in self.ran if stage.stage.name == ALONE)
+        return mean_accept_len(s.answer for stage in alone for s in stage.samples if s.answer)
 
     def to_json(self) -> dict[str, Any]:
         """The stages with their times; seconds."""

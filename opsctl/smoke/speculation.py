@@ -9,7 +9,7 @@ from opsctl.sglang import DecodeBatch, GenerateAnswer
 from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.stages import Ran, answers_alone
+from opsctl.smoke.stages import ALONE, Ran, answers_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def checks(
         yield Check("verify_steps", "skipped", "the server runs without speculation")
         return
     yield _steps(ran)
-    mean = mean_accept_len(answers_alone(ran).values())
+    mean = mean_accept_len(_answers(stage for stage in ran if stage.stage.name == ALONE))
     yield _mean(mean, facts.draft_tokens, thresholds)
     yield _batches(ran, thresholds.batch)
     yield _before(mean, previous, thresholds.previous)

@@ -59,6 +59,12 @@ def for_server(prompts: Iterable[Prompt], chunk: int, context: int | None) -> tu
     )
 
 
+def prompts_hash(prompts: Iterable[Prompt]) -> str:
+    """The same for the same texts and lengths, in the same order."""
+    text = " ".join(f"{prompt.sha256}:{prompt.tokens}" for prompt in prompts)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -296,7 +296,8 @@ def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | Non
             end = "; rolled back, the old version serves"
     else:
         exit_code = errors.EXIT_NOT_RESTORED
-        generation = run.target if run.guard_report is None else run.guard_report["to"]
+        there = run.target if run.target is not None else run.origin
+        generation = there if run.guard_report is None else run.guard_report["to"]
         if run.guarded:
             remedy = f"{remedy} The guard on the host goes on trying: opsctl status".strip()
         end = "; NOT restored, look at the host now" if restored is False else ""

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import anyio
 
+from opsctl.baseline import Prompt
+from opsctl.baseline.prompts import prompts_hash
 from opsctl.events import Event
 from opsctl.rollout import baselining
 from opsctl.rollout.session import Session
@@ -41,13 +43,14 @@ def prepare(session: Session, wanted: Wanted) -> Exam | None:
         return None
     found, facts = subject(session)
     baseline, why = baselining.choose(session, found, wanted.baseline)
+    chosen = chosen_prompts(wanted.prompts, facts)
     return Exam(
         level=wanted.level,
-        prompts=chosen_prompts(wanted.prompts, facts),
+        prompts=chosen,
         facts=facts,
         baseline=baseline,
         no_baseline=why,
-        previous=_previous(session),
+        previous=_previous(session, chosen),
     )
 
 
@@ -96,13 +99,15 @@ def look(session: Session, exam: Exam, ran: tuple[Ran, ...]) -> Seen:
             time.sleep(0.3)
 
 
-def _previous(session: Session) -> float | None:
-    """What the last other generation that passed an exam accepted."""
-    records: list[dict[str, Any]] = session.call("generations")
+def _previous(session: Session, prompts: tuple[Prompt, ...]) -> float | None:
+    """What the predecessor of the generation in place accepted at the same prompts."""
     current = session.inspect()["generation"]
-    number = current["number"] if current else None
-    for record in reversed(records):
-        verdict = record.get("verdict") or {}
-        if record.get("number") != number and verdict.get("exam_accept_len"):
-            return float(verdict["exam_accept_len"])
-    return None
+    if current is None:
+        return None
+    records: list[dict[str, Any]] = session.call("generations")
+    before = next((r for r in records if r.get("number") == current.get("predecessor")), {})
+    verdict = before.get("verdict") or {}
+    if verdict.get("exam_prompts") != prompts_hash(prompts):
+        return None
+    length = verdict.get("exam_accept_len")
+    return float(length) if length else None

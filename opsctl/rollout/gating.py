@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsctl import errors
@@ -52,6 +52,8 @@ def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: O
     """Deploy `made`, hold it against `policy`, and keep it or return what was there. A set that
     is in place already is held against it as it is."""
     again = commands.nothing_to_do(made)
+    if again:  # nothing is changed, so nothing is restored
+        options = replace(options, on_inconclusive="keep")
     run = Run("gate" if again else "deploy", session, options, plan=made)
     run.trial = Trial(policy, options.wanted)
     playbook = commands.playbook_of("gate-again" if again else "gate", patches)

@@ -18,6 +18,8 @@ from opsctl.transport.bundle import guard_program
 # Seconds, each a bound on a step that takes far less; their sum only tells a hung client.
 _SWAP, _MARGIN = 180.0, 120.0
 _SETTLED = frozenset({"confirmed", "unconfirmed", "found"})
+# An exam takes seconds to minutes; a long context at its limit takes many.
+_EXAM: dict[str, float] = {"quick": 0.0, "standard": 1800.0, "deep": 7200.0}
 
 
 def arm(run: Run, stop_bound: float) -> None:
@@ -26,7 +28,6 @@ def arm(run: Run, stop_bound: float) -> None:
     Again in the middle of one it renews the terms for the way back.
     """
     serving = run.unit_before is not None and run.unit_before.active
-    smoke = 3 * run.session.service.smoke.timeout
     to, fallback = _ends(run)
     run.session.call(
         "arm_guard",
@@ -37,7 +38,7 @@ def arm(run: Run, stop_bound: float) -> None:
             "target": run.target if run.command == "deploy" else None,
             "serving": serving or run.command == "restart",
             "budget": run.budget,
-            "within": stop_bound + _SWAP + run.budget + smoke + _MARGIN,
+            "within": stop_bound + _SWAP + run.budget + _proof(run) + _MARGIN,
             "token": run.session.token,
             "who": whoami(),
             "why": run.options.why,
@@ -45,6 +46,17 @@ def arm(run: Run, stop_bound: float) -> None:
         program=guard_program(),
     )
     run.guarded = True
+
+
+def _proof(run: Run) -> float:
+    """How long a proof may take, seconds. Generous: a client that is gone is known by its silence,
+    and this bound only ends one that lives and is stuck."""
+    timeout = run.session.service.smoke.timeout
+    quick = 3 * timeout
+    if run.undoing:
+        return quick
+    soak = run.trial.policy.soak.seconds + timeout if run.trial is not None else 0.0
+    return quick + _EXAM[run.options.wanted.level] + soak
 
 
 def _ends(run: Run) -> tuple[int | None, int | None]:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from opsctl.baseline.prompts import prompts_hash
 from opsctl.events import Emit, Event
 from opsctl.journal import Acceptance, Entry
 from opsctl.rollout import diagnosing, examining
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import DecodeBatch, ServerError, parse_all
-from opsctl.smoke import Exam, Probes, SmokeResult, UnitFacts, judge, judge_exam, run_probes
+from opsctl.smoke import Check, Exam, Probes, SmokeResult, UnitFacts, judge, judge_exam, run_probes
 from opsctl.units.properties import Unit
 
 # After an exception in its forward SGLang needs about 1 s to die, up to 2.6 s measured.
@@ -20,19 +21,29 @@ _DEATH_WAIT = 6.0
 _LAST_LINE_WAIT = 0.3
 
 
+_UNPROVED = Check(
+    "verify_path",
+    "inconclusive",
+    "it was started without speculation (opsctl restart --plain): nothing of it is proved",
+    kind="verify_path_unused",
+)
+
+
 def prove(
     session: Session,
     *,
     strict: bool = True,
     patched: Collection[str] | None = None,
     exam: Exam | None = None,
+    plain: bool = False,
 ) -> SmokeResult:
     """Send the smoke requests, then read state, InvocationID, journal and acceptance again.
 
     `strict` holds acceptance against the floor; a restored generation is not, since it may
     never have reached it. `patched` are the files of the patch set that is in place; without,
-    the host is asked. `exam` is what is asked beside the quick level's requests. A server that
-    was started without speculation on purpose need not verify.
+    the host is asked. `exam` is what is asked beside the quick level's requests. `plain` says
+    that it was to start without speculation: then it need not verify; of another one that does
+    not, nothing is proved.
     """
     service = session.service
     if patched is None:
@@ -60,6 +71,8 @@ def prove(
         acceptance=acceptance_since(journal.entries, before.time),
         strict_acceptance=strict,
     )
+    if before.plain and not plain:
+        result = replace(result, checks=(*result.checks, _UNPROVED))
     if exam is None:
         return result
     lines = tuple(_decode_lines(journal.entries, before.time))
@@ -68,7 +81,7 @@ def prove(
         result,
         checks=(*result.checks, *judge_exam(exam, seen)),
         level=exam.level,
-        exam=seen.to_json(),
+        exam={**seen.to_json(), "prompts": prompts_hash(exam.prompts)},
     )
 
 
@@ -116,6 +129,7 @@ def verdict_of(result: SmokeResult, ready_s: float | None) -> dict[str, object]:
         "ready_s": ready_s,
         "level": result.level,
         "exam_accept_len": result.exam["accept_len"] if result.exam else None,
+        "exam_prompts": result.exam["prompts"] if result.exam else None,
     }
 
 

@@ -249,13 +249,22 @@ def start(run: Run) -> str:
 def smoke(run: Run) -> str:
     # On the way back the old version need only serve.
     exam = None if run.undoing else examining.prepare(run.session, run.options.wanted)
-    result = prove(run.session, strict=run.strict, patched=run.patched, exam=exam)
+    result = prove(
+        run.session,
+        strict=run.strict,
+        patched=run.patched,
+        exam=exam,
+        plain=run.options.plain,
+    )
     if run.trial is not None and not run.undoing:
         result = trial.softened(result, run.trial.policy)
     run.smoke = result
     emit_notes(result, run.session.emit)
     if result.verdict == "fail":
-        raise StepFailed("smoke_failed", "; ".join(result.reasons), evidence=result.to_json())
+        kind = f"docs/smoke.md says what {result.kind} means; " if result.kind else ""
+        remedy = f"{kind}opsctl diagnose {run.session.host.name} says what the journal knows"
+        reasons = "; ".join(result.reasons)
+        raise StepFailed("smoke_failed", reasons, remedy=remedy, evidence=result.to_json())
     return summary(result)
 
 

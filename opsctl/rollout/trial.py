@@ -11,6 +11,7 @@ from opsctl.baseline import Prompt
 from opsctl.errors import Refused
 from opsctl.events import Event
 from opsctl.gate.figures import Soaked, metrics
+from opsctl.gate.model import GateCheck
 from opsctl.gate.policy import Policy
 from opsctl.rollout import baselining
 from opsctl.rollout.run import DecodePoint, Run, StepFailed, Trial
@@ -73,7 +74,7 @@ def soak(run: Run) -> str:
 def judge(run: Run) -> str:
     """The policy's rules on all that was measured."""
     trial = _trial(run)
-    trial.checks = trial.policy.judge(
+    checks = trial.policy.judge(
         metrics(
             load_s=run.ready.ready_s if run.ready else None,
             budget_s=run.budget,
@@ -83,25 +84,42 @@ def judge(run: Run) -> str:
             baseline=trial.baseline,
         )
     )
+    trial.checks = checks if run.ready is not None else [_unstarted(check) for check in checks]
     failed = trial.of("fail")
     if failed:
         reasons = "; ".join(f"{check.name}: {check.reason}" for check in failed)
-        raise StepFailed("gate_failed", reasons, evidence={"failed": [c.name for c in failed]})
+        raise StepFailed(
+            "gate_failed",
+            reasons,
+            remedy="mend the set, or loosen the rule in the policy if it asks for too much",
+            evidence={"failed": [check.name for check in failed]},
+        )
     unsure = trial.of("inconclusive")
     if unsure:
         return f"{counted(len(unsure), 'rule')} of {len(trial.checks)} inconclusive"
     return f"{counted(len(trial.checks), 'rule')} hold"
 
 
+def _unstarted(check: GateCheck) -> GateCheck:
+    """Nothing was started by this gate, so that no load was measured."""
+    if not check.name.startswith("load."):
+        return check
+    return replace(check, outcome="skipped", reason="nothing was started")
+
+
 def softened(result: SmokeResult, policy: Policy) -> SmokeResult:
-    """With the checks that the policy only warns of, or ignores."""
-    if not policy.checks:
+    """With the checks that the policy only warns of, or ignores. Where a baseline is required an
+    answer that none could judge is a failure."""
+    if not policy.checks and policy.baseline == "optional":
         return result
     return replace(result, checks=tuple(_softened(check, policy) for check in result.checks))
 
 
 def _softened(check: Check, policy: Policy) -> Check:
     wanted = policy.checks.get(check.name, "fail")
+    required = policy.baseline == "required" and check.name == "lossless"
+    if required and wanted == "fail" and check.verdict == "inconclusive":
+        return replace(check, verdict="fail", reason=f"a baseline is required: {check.reason}")
     if wanted == "fail" or check.verdict in {"pass", "skipped"}:
         return check
     reason = f"{check.verdict}, which the policy takes as a {wanted}: {check.reason}"

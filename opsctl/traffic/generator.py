@@ -6,10 +6,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 
 from opsctl.sglang import Completions, GenerateAnswer, Generation, ServerError
+
+# Beyond the bound of a request, seconds.
+_GIVE_UP: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,22 @@ async def soak(
     told: Callable[[Sample], None] = lambda _: None,
 ) -> list[Sample]:
     """`at_once` requests under way all the time, drawn from `jobs` by a generator seeded with
-    `seed`, for `seconds`; the last ones are waited for. In the order in which they ended."""
+    `seed`, for `seconds`; the last ones are waited for. In the order in which they ended.
+
+    Ends early once nobody was answered for `timeout` and a little more.
+    """
     rng, origin = random.Random(seed), time.monotonic()  # noqa: S311 - to be repeatable
     found: list[Sample] = []
+    answered = origin
 
     async def client_of_many() -> None:
-        while time.monotonic() - origin < seconds:
+        nonlocal answered
+        while time.monotonic() < min(origin + seconds, answered + timeout + _GIVE_UP):
             sample = await _sample(client, rng.choice(jobs), timeout, origin)
             found.append(sample)
             told(sample)
+            if sample.answer is not None:
+                answered = time.monotonic()
             if sample.error is not None and sample.error.cause in {"refused", "reset"}:
                 await anyio.sleep(0.5)  # a dead server answers thousands of times a second
 

@@ -30,6 +30,14 @@ def register(app: typer.Typer) -> None:
     app.command()(on_host(gate))
 
 
+def _show_policy(value: bool) -> None:
+    if value:
+        from opsctl.gate.policy import text_of
+
+        sys.stdout.write(text_of(None))
+        raise typer.Exit
+
+
 def gate(
     command: Command,
     session: Any,
@@ -45,7 +53,13 @@ def gate(
         typer.Option("--policy", help="What it must show; else the default.", show_default=False),
     ] = None,
     show_policy: Annotated[
-        bool, typer.Option("--show-policy", help="Print the policy, and do nothing.")
+        bool,
+        typer.Option(
+            "--show-policy",
+            callback=_show_policy,
+            is_eager=True,
+            help="Print the default policy, to start from, and exit.",
+        ),
     ] = False,
     soak: Annotated[
         str | None,
@@ -69,13 +83,11 @@ def gate(
     yes: opt.YesOption = False,
 ) -> Report | None:
     """Deploy a set, hold it against a policy under load, and keep it or roll back."""
+    from opsctl.baseline.prompts import read as read_prompts
     from opsctl.gate import policy as policies
     from opsctl.rollout import gating, locking
     from opsctl.rollout.examining import Wanted
 
-    if show_policy:
-        sys.stdout.write(policies.text_of(policy))
-        return None
     chosen_policy = _with_soak(policies.read(policy), soak)
     wanted = Wanted(chosen_policy.level, prompts, baseline)
     chosen = chosen_options(
@@ -89,6 +101,8 @@ def gate(
     folder = command.patches(patches)
     files = _Files(junit, html, github=github)
     files.begin(command)
+    if prompts is not None:
+        read_prompts(prompts)  # a mistake in them must not end a rollout that has begun
     try:
         chosen = locking.settle(session, chosen)
         made = gating.plan(session, folder, patch_set)
@@ -96,7 +110,7 @@ def gate(
             describe(made, session.host.name, session.service.name, sys.stderr)
         ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
         gated = gating.gate(session, folder, made, chosen_policy, chosen)
-    except OpsctlError as error:  # refused, or not reached: nothing was changed
+    except (OpsctlError, KeyboardInterrupt) as error:  # before anything was changed
         files.write(gating.unbegun(session, patch_set, chosen_policy, error), command)
         raise
     files.write(gated.result, command)
@@ -129,7 +143,17 @@ class _Files:
     token: str = field(default_factory=partial(secrets.token_hex, 16))
 
     def begin(self, command: Command) -> None:
-        """What a server says may begin with `::`; until our own commands GitHub takes none."""
+        """What a server says may begin with `::`; until our own commands GitHub takes none.
+
+        Raises:
+            UsageError: a file will not be written: told now, not after an hour.
+        """
+        for path in (self.junit, self.html):
+            if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+                raise UsageError(
+                    f"cannot write {path}",
+                    remedy="name a file in a folder that is there and that you can write to",
+                )
         if self.github:
             self._say(command, f"::stop-commands::{self.token}")
 

@@ -11,6 +11,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.terminal import plain
 from opsctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def smoke(
     level = _level(quick, standard, deep)
     if level == "quick" and (prompts or baseline):
         raise UsageError(
-            "--quick compares with nothing", remedy="add --standard or --deep, or leave these out"
+            "--prompts and --baseline are for the further levels",
+            remedy="add --standard or --deep",
         )
     report = observe.smoke(session, Wanted(level, prompts, baseline))
     if level != "quick" and not command.json:
@@ -78,7 +80,7 @@ def check_lines(rows: Sequence[tuple[str, str, str, str]]) -> str:
     """A line a check, of (name, outcome, reason, kind)."""
     width = max((len(name) for name, *_ in rows), default=0)
     return "".join(
-        f"{_SIGNS[outcome]:>4}  {name:<{width}}  {' '.join(reason.split())}"
+        f"{_SIGNS[outcome]:>4}  {name:<{width}}  {plain(' '.join(reason.split()))}"
         f"{f' [{kind}]' if kind else ''}\n"
         for name, outcome, reason, kind in rows
     )

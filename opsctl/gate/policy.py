@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from opsctl import yamltext
 from opsctl.errors import UsageError
 from opsctl.gate.model import GateCheck, Outcome, Phase
 from opsctl.inventory.models import Duration
-from opsctl.smoke import Level
+from opsctl.smoke import CHECKS, Level
 from opsctl.text import did_you_mean
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -86,7 +87,7 @@ class Rule(_Model):
 
     def judge(self, value: float | None) -> tuple[Outcome, str]:
         """The outcome, and why in words."""
-        if value is None:
+        if value is None or not math.isfinite(value):
             outcome: Outcome = "skipped" if self.missing == "pass" else self.missing
             return outcome, "could not be measured"
         shown = f"{value:.4g}"
@@ -95,6 +96,12 @@ class Rule(_Model):
         if self.passes is None or _holds(value, self.passes):
             return "pass", shown if self.passes is None else f"{shown}, which is {self.passes}"
         return "inconclusive", f"{shown}, neither {self.passes} nor {self.fails or 'a failure'}"
+
+    @model_validator(mode="after")
+    def _some_condition(self) -> Rule:
+        if self.passes is None and self.fails is None:
+            raise ValueError("give 'pass', 'fail' or both: without either it always passes")
+        return self
 
     @property
     def text(self) -> str:
@@ -108,6 +115,15 @@ def _holds(value: float, condition: str) -> bool:
     found = _CONDITION.fullmatch(condition)
     assert found is not None
     return _OPERATORS[found[1]](value, float(found[2]))
+
+
+def _check_name(name: str) -> str:
+    if name not in CHECKS:
+        raise ValueError(f"there is no check {name!r}{did_you_mean(name, CHECKS)}")
+    return name
+
+
+CheckName = Annotated[str, AfterValidator(_check_name)]
 
 
 class SoakPlan(_Model):
@@ -127,7 +143,7 @@ class Policy(_Model):
     level: Level = "standard"
     baseline: Literal["required", "optional"] = "optional"
     soak: SoakPlan = SoakPlan()
-    checks: dict[str, Literal["fail", "warn", "ignore"]] = Field(default_factory=dict)
+    checks: dict[CheckName, Literal["fail", "warn", "ignore"]] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     on_inconclusive: Literal["keep", "restore"] = "keep"
     timeout: Duration | None = None  # of a request of the soak; None for the inventory's

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ class Ready:
 
     `ready_s` runs from the start command to the first HTTP answer after the server's own
     word; `lag_s` from that word, by the host's clock, to this verdict. `spans` are the load's
-    phases: (phase, begin, end), seconds since the first line.
+    phases: (phase, begin, end), seconds since the start command.
     """
 
     invocation: str
@@ -63,12 +64,13 @@ def wait_ready(
             if models is not None:
                 done = time.monotonic()
                 assert machine.announced_at is not None
+                ready_s = done - machine.started
                 return Ready(
                     invocation=machine.invocation,
-                    ready_s=done - machine.started,
+                    ready_s=ready_s,
                     lag_s=machine.announced_delay + done - machine.announced_at,
                     models=models,
-                    spans=tuple(machine.progress.spans),
+                    spans=_from_the_start(machine.progress.spans, ready_s),
                 )
         if now - said >= _SAY_EVERY or machine.progress.label != label:
             said, label = now, machine.progress.label
@@ -137,3 +139,16 @@ def _numbers(machine: Readiness, now: float) -> dict[str, object]:
         "remaining_s": machine.remaining(now),
         "budget_s": machine.budget,
     }
+
+
+def _from_the_start(
+    spans: Sequence[tuple[str, float, float]], ready_s: float
+) -> tuple[tuple[str, float, float], ...]:
+    """Spans that count from the first line, counted from the start: a server imports for long
+    before it says anything, which is a part of the first one."""
+    if not spans:
+        return ()
+    silent = max(0.0, ready_s - spans[-1][2])
+    (first, _, end), *rest = spans
+    later = [(phase, begin + silent, stop + silent) for phase, begin, stop in rest]
+    return ((first, 0.0, end + silent), *later)

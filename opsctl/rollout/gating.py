@@ -63,11 +63,21 @@ def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: O
     return Gated(report.model_copy(update={"data": data}), result)
 
 
+class _Interrupted(errors.OpsctlError):
+    exit_code = errors.EXIT_INTERRUPTED
+    default_code = "interrupted"
+
+
 def unbegun(
-    session: Session, patch_set: str | None, policy: Policy, error: errors.OpsctlError
+    session: Session,
+    patch_set: str | None,
+    policy: Policy,
+    error: errors.OpsctlError | KeyboardInterrupt,
 ) -> GateResult:
     """Of a gate that ended before it changed anything, in `error`. `patch_set` is what was asked
     for; without, the inventory's."""
+    if isinstance(error, KeyboardInterrupt):
+        error = _Interrupted("interrupted before anything was changed")
     check = GateCheck("deploy", "begun", "fail", error.message, kind=error.code)
     return GateResult(
         host=session.host.name,

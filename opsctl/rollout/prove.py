@@ -109,6 +109,9 @@ def summary(result: SmokeResult) -> str:
     """One line for a person."""
     if result.verdict != "pass":
         return "; ".join(result.reasons)
+    if result.exam is not None:
+        told = {check.name: check.reason for check in result.checks}
+        return "; ".join(told[name] for name in ("lossless", "acceptance") if name in told)
     parts = [f"{result.tokens} tokens"]
     if result.verify_steps is not None:
         parts.append(f"{result.verify_steps} verify steps")

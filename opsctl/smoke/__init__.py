@@ -6,7 +6,7 @@
 from opsctl.smoke.exam import Exam, Seen
 from opsctl.smoke.exam import judge as judge_exam
 from opsctl.smoke.judge import judge
-from opsctl.smoke.model import Check, Probes, SmokeResult, UnitFacts, Verdict
+from opsctl.smoke.model import CHECKS, Check, Probes, SmokeResult, UnitFacts, Verdict
 from opsctl.smoke.probes import run_probes
 from opsctl.smoke.resume import resume
 from opsctl.smoke.server import ServerFacts
@@ -14,6 +14,7 @@ from opsctl.smoke.speculation import Thresholds, mean_accept_len
 from opsctl.smoke.stages import Level, Ran, run_stages, stages
 
 __all__ = [
+    "CHECKS",
     "Check",
     "Exam",
     "Level",

@@ -25,6 +25,16 @@ KINDS: Final = (
 )  # fmt: skip
 
 
+# Every check by its name, in the order in which they are made.
+CHECKS: Final = (
+    "chat_answered", "chat_tokens", "chat_text", "generate_answered", "generate_tokens",
+    "generate_text", "answers_agree", "verify_path", "accept_length", "unit_active", "same_start",
+    "no_restart", "journal", "answered", "finish", "text", "short_answers", "streaming", "hang_up",
+    "context_limit", "lossless", "canary", "cuda_graphs", "verify_steps", "acceptance",
+    "acceptance_in_batches", "acceptance_before", "kv_pool",
+)  # fmt: skip
+
+
 def _rank(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cli_tools import invoker
@@ -72,7 +72,12 @@ def test_github_takes_no_command_of_a_servers(invoke: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(Refused("no", remedy="do", code="x"), 3), (Unreachable("gone"), 5)]
+    ("error", "status"),
+    [
+        (Refused("no", remedy="do", code="x"), 3),
+        (Unreachable("gone"), 5),
+        (KeyboardInterrupt(), 130),
+    ],
 )
 @pytest.mark.parametrize("where", ["plan", "gate"])
 def test_one_that_could_not_begin_leaves_its_files(
@@ -80,7 +85,7 @@ def test_one_that_could_not_begin_leaves_its_files(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     where: str,
-    error: Exception,
+    error: BaseException,
     status: int,
 ) -> None:
     def fail(*_: Any) -> Any:
@@ -95,10 +100,29 @@ def test_one_that_could_not_begin_leaves_its_files(
     assert f"exit_code={status}" in (tmp_path / "GITHUB_OUTPUT").read_text()
 
 
-def test_a_file_that_cannot_be_written_is_said(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_that_will_not_be_written_is_said_before_anything(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
     done = invoke("--html", str(tmp_path / "no" / "p.html"), "--junit", str(tmp_path / "j.xml"))
-    assert done.exit_code == 10, "the host's end state decides"
+    assert done.exit_code == 2
     assert f"cannot write {tmp_path / 'no' / 'p.html'}" in done.stderr
+    assert not (tmp_path / "j.xml").exists()
+
+
+def test_a_file_that_cannot_be_written_in_the_end_is_said(
+    invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "p.html"
+    ended = cast(Any, gating.gate)()
+
+    def gate(*_: Any) -> gating.Gated:
+        page.mkdir()  # meanwhile
+        return ended
+
+    monkeypatch.setattr(gating, "gate", gate)
+    done = invoke("--html", str(page), "--junit", str(tmp_path / "j.xml"))
+    assert done.exit_code == 10, "the host's end state decides"
+    assert f"cannot write {page}" in done.stderr
     assert (tmp_path / "j.xml").exists()
 
 

@@ -65,6 +65,8 @@ def test_the_default_names_real_metrics_and_says_how_to_write_one() -> None:
         ("version: 1\nname: x\nrules: [{metric: soak.eror_rate, fail: '> 0'}]", "soak.error_rate"),
         ("version: 1\nname: x\nrules: [{metric: soak.wrong, fail: 'more than 0'}]", "rules.0.fail"),
         ("version: 1\nname: x\nlevel: thorough", "level"),
+        ("version: 1\nname: x\nchecks: {kv_pol: warn}", "kv_pool"),
+        ("version: 1\nname: x\nrules: [{metric: soak.wrong}]", "rules.0"),
         ("version: 1\nname: x\nsoak: {at_once: 0}", "soak.at_once"),
         ("version: 2\nname: x", "version"),
         ("version: 1\nname: x\nrulez: []", "rulez"),

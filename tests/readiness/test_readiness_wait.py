@@ -11,6 +11,7 @@ import pytest
 
 from opsctl.events import Event, ignore
 from opsctl.readiness import Failed, Readiness, Ready, wait_down, wait_ready
+from opsctl.readiness.wait import _from_the_start
 from opsctl.sglang import SglangClient
 
 READY = "The server is fired up and ready to roll!"
@@ -119,3 +120,14 @@ def test_down_or_started_again_by_somebody(state: str) -> None:
     found = wait_down(watch, 20, ignore, "one")
     assert found is not None
     assert (found.invocation_id, found.active_state) == ("two", state.partition("/")[0])
+
+
+@pytest.mark.parametrize(("ready_s", "silent"), [(20.0, 14.0), (6.0, 0.0), (5.0, 0.0)])
+def test_a_loads_phases_count_from_the_start(ready_s: float, silent: float) -> None:
+    """The log begins when the imports are over."""
+    found = _from_the_start([("starting", 0.0, 1.0), ("loading weights", 1.0, 6.0)], ready_s)
+    assert found == (
+        ("starting", 0.0, 1.0 + silent),
+        ("loading weights", 1.0 + silent, 6.0 + silent),
+    )
+    assert _from_the_start([], ready_s) == ()

@@ -11,7 +11,7 @@ import pytest
 from opsctl import errors
 from opsctl.errors import Refused
 from opsctl.gate.policy import Policy
-from opsctl.rollout import commands, gating, trial
+from opsctl.rollout import commands, gating, guarding, trial
 from opsctl.rollout.examining import Wanted
 from opsctl.rollout.run import Options, Run, StepFailed, Trial
 from opsctl.rollout.session import Session
@@ -74,11 +74,42 @@ def test_a_policy_may_soften_a_check() -> None:
 
 
 def test_a_rule_that_fails_ends_the_gate() -> None:
-    run = run_of(rules=[{"metric": "load.seconds", "fail": "> 5", "missing": "fail"}])
+    run = run_of(rules=[{"metric": "soak.wrong", "fail": "> 5", "missing": "fail"}])
     with pytest.raises(StepFailed) as caught:
         trial.judge(run)
     assert caught.value.code == "gate_failed"
-    assert "load.seconds" in caught.value.message
+    assert "soak.wrong" in caught.value.message
+    assert caught.value.remedy
+
+
+def test_where_nothing_was_started_no_load_is_judged() -> None:
+    run = run_of(rules=[{"metric": "load.seconds", "fail": "> 5", "missing": "fail"}])
+    trial.judge(run)
+    assert run.trial is not None
+    assert [check.outcome for check in run.trial.checks] == ["skipped"]
+
+
+def test_a_required_baseline_is_missed() -> None:
+    found = result(Check("lossless", "inconclusive", "no baseline"), Check("text", "pass", ""))
+    assert trial.softened(found, policy()).verdict == "inconclusive"
+    assert trial.softened(found, policy(baseline="required")).verdict == "fail"
+    ignored = policy(baseline="required", checks={"lossless": "ignore"})
+    assert trial.softened(found, ignored).verdict == "pass"
+
+
+@pytest.mark.parametrize("soak", [0.0, 5000.0])
+def test_the_guard_waits_for_the_soak(soak: float) -> None:
+    armed: dict[str, Any] = {}
+    run = run_of(soak={"seconds": soak})
+    smoke = SimpleNamespace(timeout=30.0)
+    session = SimpleNamespace(
+        service=SimpleNamespace(smoke=smoke, load=SimpleNamespace(budget=10.0)),
+        token="t",
+        call=lambda op, **given: armed.update(given["given"]),
+    )
+    run.session = cast(Session, session)
+    guarding.arm(run, 90.0)
+    assert armed["within"] > 90.0 + 10.0 + soak
 
 
 def test_a_rule_that_cannot_tell_leaves_it_unproved() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import cast
 
 import anyio
 import pytest
 
 from opsctl.sglang import Completions, GenerateAnswer, Generation, ServerError, SpecCounters
-from opsctl.traffic import Job, Sample, soak, together
+from opsctl.traffic import Job, Sample, generator, soak, together
 
 JOBS = [Job(f"p{number}", f"sha{number}", Generation(f"{number}", 4)) for number in range(12)]
 
@@ -57,6 +58,19 @@ def test_a_soak_asks_the_same_for_the_same_seed() -> None:
     assert count > 8
     assert first.asked[:count] == second.asked[:count] != other.asked[:count]
     assert len(samples) == len(first.asked), "the last one is waited for"
+
+
+def test_a_soak_ends_once_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generator, "_GIVE_UP", 0.1)
+    server = Server(fails="3")
+
+    async def run() -> list[Sample]:
+        found = cast(Completions, server)
+        return await soak(found, [JOBS[3]], 2, 60.0, 0.2, seed=1)
+
+    began = time.monotonic()
+    assert anyio.run(run)
+    assert time.monotonic() - began < 5
 
 
 def test_a_dead_server_is_not_asked_thousands_of_times() -> None:

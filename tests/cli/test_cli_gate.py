@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_written_in_the_end_is_said(
     invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     page = tmp_path / "p.html"
-    ended = cast(Any, gating.gate)()
+    ended: gating.Gated = cast(Any, gating.gate)()
 
     def gate(*_: Any) -> gating.Gated:
         page.mkdir()  # meanwhile

@@ -16,6 +16,8 @@ from opsctl.traffic import Sample
 # Stages whose unanswered requests are judged by a check of their own.
 _JUDGED_APART: Final = frozenset({"hang-up", "limit"})
 _EXPECTED: Final = frozenset({"length", "stop"})
+# Stages whose answers are whole: as many tokens of the prompt itself as the baseline has.
+_WHOLE: Final = frozenset({ALONE, "streamed", "canary"})
 
 
 def checks(
@@ -150,16 +152,21 @@ def _text(whole: Sequence[tuple[str, Sample, GenerateAnswer]], baseline: Baselin
 
 
 def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | None) -> Check:
-    """One right word. What the trusted server does not know nobody need know."""
+    """One right word. What the trusted server does not know nobody need know, and after a near
+    tie an answer may put it elsewhere."""
     name = "short_answers"
     asked = {prompt.sha256: prompt for prompt in prompts if prompt.answer}
     judged = 0
-    for sample in (sample for stage in ran for sample in stage.samples):
+    whole = (stage for stage in ran if stage.stage.name in _WHOLE)
+    for sample in (sample for stage in whole for sample in stage.samples):
         prompt, answer = asked.get(sample.job.sha256), sample.answer
-        if prompt is None or answer is None:
+        if prompt is None or answer is None or sample.job.given:
             continue
+        tokens = sample.job.request.max_new_tokens
         known = baseline.answer(prompt.sha256) if baseline else None
         if known is None or prompt.answer.lower() not in known.text.lower():
+            continue
+        if tokens < prompt.tokens or _tied(sample, answer, baseline) is not None:
             continue
         judged += 1
         if prompt.answer.lower() not in answer.text.lower():
@@ -168,6 +175,16 @@ def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | N
     if not judged:
         return Check(name, "skipped", "the baseline has no right short answer to hold it against")
     return Check(name, "pass", f"{judged} right")
+
+
+def _tied(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None) -> int | None:
+    """The token of the whole answer at which it left the baseline at a near tie, if it did."""
+    job = sample.job
+    if baseline is None:
+        return None
+    ids = baseline.begun(job.sha256, job.given) + answer.output_ids
+    found = baseline.judge(job.sha256, ids, job.given + job.request.max_new_tokens)
+    return found.index if found is not None and found.outcome == "near_tie" else None
 
 
 def _one(ran: Sequence[Ran], name: str) -> Ran | None:

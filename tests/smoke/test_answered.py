@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from smoke_samples import RIGHT, answer, baseline, job, lost, prompt, ran, sample, sha
+from smoke_samples import (
+    NEAR,
+    RIGHT,
+    answer,
+    baseline,
+    changed,
+    job,
+    lost,
+    prompt,
+    ran,
+    sample,
+    sha,
+)
 
 from opsctl.baseline import Baseline, Prompt
 from opsctl.smoke import Ran
@@ -131,6 +144,32 @@ def test_short_answers(known: str, said: str, verdict: str) -> None:
     assert found.verdict == verdict
     assert found.kind == ("wrong_answer" if verdict == "fail" else "")
     assert asked.sha256 == sha("capital")
+
+
+@pytest.mark.parametrize(
+    ("stage", "ids", "changes"),
+    [
+        ("resumed", RIGHT[20:], {"given": 20, "tokens": 20}),  # its text is only the rest
+        ("continued", RIGHT[20:], {"tokens": 20}),
+        ("hang-up", RIGHT[:5], {"hang_up_after": 4}),
+        ("rung-2", RIGHT[:20], {"tokens": 20}),
+        ("alone", RIGHT[:20], {"tokens": 20}),  # fewer than the baseline was asked for
+        ("alone", changed(5, NEAR), {}),
+        ("resumed", RIGHT[20:], {"given": 20, "tokens": 40}),
+    ],
+)
+def test_a_short_answer_is_judged_only_where_it_is_whole(
+    stage: str, ids: tuple[int, ...], changes: dict[str, Any]
+) -> None:
+    asked = prompt("capital", kind="short", answer="Paris")
+    given = {key: value for key, value in changes.items() if key != "given"}
+    of = replace(job("capital", **given), given=changes.get("given", 0))
+    found = judged(
+        ran(stage, sample(answer(ids, text=" London"), of)),
+        prompts=(asked,),
+        known=baseline("capital", text="It is Paris."),
+    )["short_answers"]
+    assert found.verdict == "skipped"
 
 
 @pytest.mark.parametrize(

@@ -47,25 +47,31 @@ def checks(
 
 
 def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
-    name, total = "answered", 0
-    for stage in ran:
-        if stage.stage.name in _JUDGED_APART:
-            continue
-        total += len(stage.samples)
-        errors = [sample.error for sample in stage.samples if sample.error]
-        if errors:
-            pulse = _one(ran, PULSE)
-            alive = None if pulse is None else pulse.samples[0].answer is not None
-            return _unanswered(stage, errors, healthy, alive)
+    """What the server refuses is ours, and hides no request that it lost."""
+    name = "answered"
+    judged = [stage for stage in ran if stage.stage.name not in _JUDGED_APART]
+    errors = [(stage, sample.error) for stage in judged for sample in stage.samples if sample.error]
+    lost = [(stage, error) for stage, error in errors if not _refused(error)]
+    if errors:
+        stage, _ = (lost or errors)[0]
+        pulse = _one(ran, PULSE)
+        alive = None if pulse is None else pulse.samples[0].answer is not None
+        here = [error for each, error in lost or errors if each is stage]
+        return _unanswered(stage, here, healthy, alive)
+    total = sum(len(stage.samples) for stage in judged)
     if not total:
         return Check(name, "inconclusive", "nothing was asked")
     return Check(name, "pass", f"{total} of {total} requests")
 
 
+def _refused(error: ServerError) -> bool:
+    return error.status is not None and 400 <= error.status < 500
+
+
 def _unanswered(
     stage: Ran, errors: Sequence[ServerError], healthy: bool | None, alive: bool | None
 ) -> Check:
-    """`alive` says whether a single request was answered afterwards; None if none was sent."""
+    """`errors` are all refusals or none is. `alive` says whether a single request was answered afterwards; None if none was sent."""
     name, first = "answered", errors[0]
     evidence = {
         "stage": stage.stage.name,
@@ -76,7 +82,7 @@ def _unanswered(
         "causes": sorted({error.cause for error in errors}),
     }
     where = f"{len(errors)} of {len(stage.samples)} requests of {stage.stage.name}"
-    if first.status is not None and 400 <= first.status < 500:
+    if _refused(first):
         return Check(name, "inconclusive", f"{where} were refused: {first.message}", evidence)
     kind, why = _cause(stage, errors, healthy=healthy, alive=alive)
     return Check(name, "fail", f"{where} {why}: {first.message}", evidence, kind=kind)
@@ -217,7 +223,11 @@ def _hang_up(ran: Sequence[Ran]) -> Check:
     name, stage = "hang_up", _one(ran, "hang-up")
     if stage is None:
         return Check(name, "inconclusive", "not reached")
-    lost = [sample.error for sample in stage.samples if sample.error]
+    errors = [sample.error for sample in stage.samples if sample.error]
+    lost = [error for error in errors if not _refused(error)]
+    if errors and not lost:
+        reason = f"{len(errors)} of {len(stage.samples)} were refused: {errors[0].message}"
+        return Check(name, "inconclusive", reason)
     if lost:
         kind = "hang" if all(error.cause == "timeout" for error in lost) else "crash_on_hang_up"
         reason = f"{len(lost)} of {len(stage.samples)} requests were lost: {lost[0].message}"
@@ -233,7 +243,7 @@ def _limit(ran: Sequence[Ran]) -> Check:
     size = len(sample.job.request.prompt)
     if sample.error is not None:
         error = sample.error
-        if error.status is not None and 400 <= error.status < 500:
+        if _refused(error):
             return Check(name, "pass", f"{size} tokens are refused: {error.message}")
         kind = "hang" if error.cause == "timeout" else "crash"
         return Check(name, "fail", f"{size} tokens: {error.message}", kind=kind)

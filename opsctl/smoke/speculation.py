@@ -73,8 +73,16 @@ def _answers(ran: Iterable[Ran]) -> list[GenerateAnswer]:
 
 
 def _steps(ran: Sequence[Ran]) -> Check:
+    """A piece of a stream that is not its last has no counters, so a client that went away has
+    none."""
     name = "verify_steps"
-    long = [each for each in _answers(ran) if (each.completion_tokens or 0) >= MIN_TOKENS]
+    ended = [
+        sample.answer
+        for stage in ran
+        for sample in stage.samples
+        if sample.answer is not None and not sample.job.request.hang_up_after
+    ]
+    long = [each for each in ended if (each.completion_tokens or 0) >= MIN_TOKENS]
     counted = [each for each in long if each.meta.verify_steps is not None]
     if not long:
         return Check(name, "inconclusive", f"no answer of {MIN_TOKENS} tokens or more")

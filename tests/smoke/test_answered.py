@@ -92,6 +92,27 @@ def test_a_refusal_is_ours() -> None:
     assert (found.verdict, found.kind) == ("inconclusive", "")
 
 
+@pytest.mark.parametrize(
+    "stages",
+    [
+        (ran("alone", lost("status", 400)), ran("rung-2", lost(), lost())),
+        (ran("alone", answer()), ran("rung-2", lost("status", 400), lost())),
+    ],
+)
+def test_a_refusal_hides_no_crash(stages: tuple[Ran, ...]) -> None:
+    found = judged(*stages)["answered"]
+    assert (found.verdict, found.kind) == ("fail", "crash_at_concurrency")
+    assert found.evidence["stage"] == "rung-2"
+    assert found.evidence["causes"] == ["reset"]
+
+
+def test_who_is_refused_beside_a_client_that_goes_away_is_not_taken_along() -> None:
+    gone = sample(lost("status", 400), job(hang_up_after=4))
+    assert judged(ran("hang-up", gone, answer()))["hang_up"].verdict == "inconclusive"
+    both = judged(ran("hang-up", gone, lost()))["hang_up"]
+    assert (both.verdict, both.kind) == ("fail", "crash_on_hang_up")
+
+
 def test_nothing_asked_is_nothing_proved() -> None:
     found = judged()
     assert found["answered"].verdict == found["finish"].verdict == "inconclusive"

@@ -92,6 +92,12 @@ def test_verify_steps(others: list[GenerateAnswer], verdict: str) -> None:
     assert found.kind == ("verify_path_unused" if verdict == "fail" else "")
 
 
+def test_a_client_that_went_away_has_no_counters() -> None:
+    gone = sample(answer(RIGHT[:20], steps=None), job(hang_up_after=4))
+    beside = ran("hang-up", gone, accepting(4.0))
+    assert judged(ran("alone", accepting(4.0)), beside)["verify_steps"].verdict == "pass"
+
+
 @pytest.mark.parametrize(("many", "verdict"), [(2.5, "pass"), (2.3, "fail")])
 def test_acceptance_in_batches(many: float, verdict: str) -> None:
     found = judged(ran("alone", accepting(4.0)), ran("rung-2", accepting(many), accepting(many)))

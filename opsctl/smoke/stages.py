@@ -27,6 +27,7 @@ _SHORT_CONTEXT: Final = 16_384
 # Left of the context for the answer: less than a block of drafts or a tree reaches.
 _ROOM: Final = 8
 ALONE: Final = "alone"
+ONE: Final = "rung-1"  # the last rung: the requests of the others, one at a time
 RESUMED: Final = "resumed"  # see `resume`
 CONTINUED: Final = "continued"  # the name of the stage whose prompts have answers behind them
 PULSE: Final = "pulse"  # the name of the stage that asks whether anybody is answered
@@ -130,7 +131,7 @@ def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:
     by_name = {stage.stage.name: stage for stage in ran}
     whole = answers_alone(ran)
     jobs = []
-    for sample in by_name["rung-1"].samples if "rung-1" in by_name else ():
+    for sample in by_name[ONE].samples if ONE in by_name else ():
         first, all_of_it = sample.answer, whole.get(sample.job.sha256)
         if first is None or all_of_it is None:
             continue

@@ -20,6 +20,7 @@ EXAM = Exam(
 SOUND = (
     ran("alone", answer()),
     ran("rung-2", answer(), answer()),
+    ran("rung-1", answer()),
     ran("streamed", answer(arrivals=(0.1, 0.2))),
     ran("hang-up", sample(answer(RIGHT[:5]), job(hang_up_after=4)), answer()),
     ran("canary", answer()),

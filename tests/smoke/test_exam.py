@@ -28,8 +28,12 @@ SOUND = (
 LINES = (DecodeBatch(running=1, accept_len=4.0, cuda_graph=True),)
 
 
-def judged(*stages: Ran, loads: tuple[Load, ...] | None = (Load(0, 0),)) -> dict[str, Check]:
-    found = judge_exam(EXAM, Seen(ran=stages, lines=LINES, loads=loads))
+def judged(
+    *stages: Ran,
+    loads: tuple[Load, ...] | None = (Load(0, 0),),
+    before: tuple[Load, ...] | None = None,
+) -> dict[str, Check]:
+    found = judge_exam(EXAM, Seen(ran=stages, lines=LINES, loads=loads, before=before))
     return {check.name: check for check in found}
 
 
@@ -51,14 +55,36 @@ def test_a_sound_server_passes() -> None:
     [
         ((Load(0, 0),), "pass"),
         ((Load(0, 0), Load(0, 33)), "fail"),
+        ((Load(0, -33), Load(0, 33)), "fail"),  # one gave back what the other lacks
         ((Load(1, 33),), "skipped"),  # somebody else's request
         (None, "skipped"),
+        ((), "skipped"),
     ],
 )
 def test_kv_pool(loads: tuple[Load, ...] | None, verdict: str) -> None:
     found = judged(*SOUND, loads=loads)["kv_pool"]
     assert found.verdict == verdict
     assert found.kind == ("kv_pool_leak" if verdict == "fail" else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        ((0, 0), (0, 1), "inconclusive"),  # one of ours that never ends, perhaps
+        ((2, 0), (2, 0), "skipped"),
+        ((2, 0), (0, 2), "skipped"),  # others have moved to another rank
+        ((2, 0), (1, 0), "skipped"),
+        ((2, 0), (2, 1), "inconclusive"),
+        ((2, 0), (0, 0), "pass"),
+    ],
+)
+def test_a_request_that_never_ends_is_not_called_anothers(
+    before: tuple[int, ...], now: tuple[int, ...], verdict: str
+) -> None:
+    def loads(counts: tuple[int, ...]) -> tuple[Load, ...]:
+        return tuple(Load(count, 33 * count) for count in counts)
+
+    assert judged(*SOUND, loads=loads(now), before=loads(before))["kv_pool"].verdict == verdict
 
 
 def test_a_dead_server_is_not_called_wrong() -> None:

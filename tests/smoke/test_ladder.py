@@ -148,6 +148,11 @@ def test_a_long_context_is_left_to_deep() -> None:
         ),
         ({"cuda_graph_bs": [1, 2], "disable_cuda_graph": True}, ServerFacts()),
         ({"chunked_prefill_size": -1, "max_running_requests": 7}, ServerFacts(most_running=7)),
+        ({"internal_states": [5], "max_running_requests": 7}, ServerFacts(most_running=7)),
+        (
+            {"internal_states": [None], "cuda_graph_bs": [2, True, 0, "4"]},
+            ServerFacts(captured=(2,)),
+        ),
         # DFLASH's width stands there although the server was started without speculation
         ({"speculative_algorithm": None, "speculative_num_draft_tokens": 8}, ServerFacts()),
     ],

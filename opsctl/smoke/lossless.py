@@ -123,8 +123,9 @@ def _lossless(
     name = "lossless"
     unknown = [prompt for sha256, prompt in asked.items() if baseline.answer(sha256) is None]
     if not found:
-        none = len(unknown) == len(asked)
-        reason = "none of the prompts is in" if none else "nothing was answered that is in"
+        reason = "nothing was answered that is in"
+        if len(unknown) == len(asked):
+            reason = "none of the prompts is in" if asked else "no prompt fits the context, of"
         return Check(name, "inconclusive", f"{reason} {baseline.label}")
     count: Counter[str] = Counter(each.divergence.outcome for each in found)
     wrong = [each for each in found if each.wrong]

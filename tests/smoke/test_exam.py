@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from smoke_samples import FAR, RIGHT, answer, baseline, changed, job, lost, prompt, ran, sample
@@ -92,6 +93,13 @@ def test_a_dead_server_is_not_called_wrong() -> None:
     assert found["lossless"].kind == "verify_divergence"
     assert result(found).kind == "crash_at_concurrency"
     assert result(found).verdict == "fail"
+
+
+def test_a_context_that_holds_no_prompt_proves_nothing() -> None:
+    found = judged(ran("limit", sample(lost("status", 400), replace(job(tokens=8), sha256=""))))
+    assert found["lossless"].verdict == "inconclusive"
+    assert "no prompt fits the context" in found["lossless"].reason
+    assert result(found).verdict == "inconclusive"
 
 
 def test_every_kind_that_is_named_has_a_rank() -> None:

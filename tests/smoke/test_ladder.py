@@ -129,6 +129,15 @@ def test_a_long_context_is_left_to_deep() -> None:
     assert len(request.prompt) + request.max_new_tokens <= 100_000
 
 
+@pytest.mark.parametrize("level", ["standard", "deep"])
+@pytest.mark.parametrize("context", [4, 40])
+def test_without_a_prompt_that_fits_only_the_limit_is_asked(level: Level, context: int) -> None:
+    (limit,) = stages((), ServerFacts(context=context), level)
+    assert limit.name == "limit"
+    assert 1 <= len(limit.jobs[0].request.prompt) <= context
+    assert stages((), ServerFacts(), level) == []
+
+
 @pytest.mark.parametrize(
     ("info", "facts"),
     [

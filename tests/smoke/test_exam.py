@@ -109,6 +109,7 @@ def test_every_kind_that_is_named_has_a_rank() -> None:
         (ran("alone", lost("timeout")),),
         (ran("alone", answer(steps=40)),),
         (ran("alone", answer(steps=5)),),
+        (ran("alone", answer(text="garbled")),),
     ):
         kinds = {check.kind for check in judged(*stages).values()} - {""}
         assert kinds

@@ -37,7 +37,7 @@ class Divergence:
 
     `gap` is how much less likely than the reference's token the answer's is, in nats, by the
     reference; `at_least` says that it is only known to be more. `got` is None where the answer
-    ends too early.
+    ends too early, `expected` where it does not end with the reference.
     """
 
     outcome: Outcome
@@ -57,6 +57,8 @@ class Divergence:
             return "equal"
         if self.got is None:
             return f"ends after {self.index} tokens, before token {self.expected}"
+        if self.expected is None:
+            return f"goes on with token {self.got} after {self.index} tokens, where it must stop"
         where = f"token {self.index} is {self.got} instead of {self.expected}"
         if self.gap is None:
             return where
@@ -67,17 +69,25 @@ EQUAL: Final = Divergence("equal")
 
 
 def compare(
-    expected: Sequence[int], top: Sequence[Top], got: Sequence[int], near: float
+    expected: Sequence[int],
+    top: Sequence[Top],
+    got: Sequence[int],
+    near: float,
+    *,
+    stopped: bool = False,
 ) -> Divergence:
     """The answer `got` against the reference `expected`, whose alternatives are `top` (none
     where they could not be had). After a near tie the texts go their own ways, so nothing of
     the rest is judged.
 
-    The answer may be shorter by request: compare no more than was asked for.
+    The answer may be shorter by request: compare no more than was asked for. More tokens than
+    the reference has cannot be judged, unless it `stopped` there of its own accord.
     """
     pairs = enumerate(zip(expected, got, strict=False))
     index = next((at for at, (ours, theirs) in pairs if ours != theirs), None)
     if index is None:
+        if stopped and len(got) > len(expected):
+            return Divergence("wrong", len(expected), None, got[len(expected)])
         if len(got) >= len(expected):
             return EQUAL
         return Divergence("wrong", len(got), expected[len(got)])
@@ -88,7 +98,9 @@ def compare(
     best = known.get(wanted, max(known.values()))
     if other in known:
         gap = best - known[other]
-        return Divergence("near_tie" if gap <= near else "wrong", index, wanted, other, gap)
+        # Below zero the reference's own token is not its likeliest: by rounding, or it is no tie.
+        tie = abs(gap) <= near
+        return Divergence("near_tie" if tie else "wrong", index, wanted, other, gap)
     gap = best - min(known.values())
     outcome: Outcome = "wrong" if gap > near else "unknown"
     return Divergence(outcome, index, wanted, other, gap, at_least=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +59,12 @@ class Load:
 
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> Load:
+        """Raises KeyError or TypeError: it is none."""
         if "num_reqs" in load:  # /get_load counts pending tokens in
-            return cls(load["num_reqs"], load["num_tokens"] - load["num_pending_tokens"])
-        running, waiting = load["num_running_reqs"], load["num_waiting_reqs"]
-        return cls(running + waiting, load["num_used_tokens"])
+            pending = as_count(load["num_pending_tokens"])
+            return cls(as_count(load["num_reqs"]), as_count(load["num_tokens"]) - pending)
+        running, waiting = as_count(load["num_running_reqs"]), as_count(load["num_waiting_reqs"])
+        return cls(running + waiting, as_count(load["num_used_tokens"]))
 
 
 def generate_answer(
@@ -83,24 +86,60 @@ def generate_answer(
     try:
         meta = answer["meta_info"]
         reason = meta.get("finish_reason")
-        ids = answer.get("output_ids") or () if output_ids is None else output_ids
         return GenerateAnswer(
-            text=(answer.get("text") or "") if text is None else text,
+            text=as_text(answer.get("text")) if text is None else text,
             # {"type": "length", "length": 32}; a plain string in old versions
-            finish_reason=str(reason["type"] if isinstance(reason, dict) else reason or ""),
-            completion_tokens=meta.get("completion_tokens"),
-            prompt_tokens=meta.get("prompt_tokens"),
+            finish_reason=as_text(reason["type"] if isinstance(reason, dict) else reason),
+            completion_tokens=_known(meta, "completion_tokens"),
+            prompt_tokens=_known(meta, "prompt_tokens"),
             latency_s=latency,
-            meta=SpecCounters.from_meta_info(meta, version),
-            output_ids=tuple(ids),
-            cached_tokens=meta.get("cached_tokens"),
+            meta=_counters(meta, version),
+            output_ids=as_ids(answer.get("output_ids") if output_ids is None else output_ids),
+            cached_tokens=_known(meta, "cached_tokens"),
             top=tuple(_top(each) for each in meta.get("output_top_logprobs") or ()),
             arrivals=tuple(arrivals),
         )
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise faults.malformed(_GENERATE, answer, error) from None
 
 
+def as_text(value: object) -> str:
+    """None is empty. Raises TypeError: it is none."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is no text")
+    return value or ""
+
+
+def as_count(value: object) -> int:
+    """Raises TypeError: it is no whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{type(value).__name__} is no whole number")
+    return value
+
+
+def as_ids(value: object) -> tuple[int, ...]:
+    """Token ids; None is none. Raises TypeError: it is no list of whole numbers."""
+    if value is not None and not isinstance(value, list | tuple):
+        raise TypeError(f"{type(value).__name__} is no list of token ids")
+    return tuple(as_count(token) for token in value or ())
+
+
+def _known(meta: Mapping[str, Any], name: str) -> int | None:
+    return None if meta.get(name) is None else as_count(meta[name])
+
+
+def _counters(meta: Mapping[str, Any], version: str | None) -> SpecCounters:
+    counters = SpecCounters.from_meta_info(meta, version)
+    for value in (counters.accept_len, counters.accept_rate):
+        if value is not None and not math.isfinite(value):
+            raise ValueError("a counter is not finite")
+    return counters
+
+
 def _top(alternatives: Sequence[Sequence[Any]]) -> Top:
-    """SGLang gives [logprob, token id, text or null] for each."""
-    return tuple((int(token), float(logprob)) for logprob, token, *_ in alternatives)
+    """SGLang gives [logprob, token id, text or null] for each. One that is not finite would make
+    any gap between two a near tie or none."""
+    found = tuple((as_count(token), float(logprob)) for logprob, token, *_ in alternatives)
+    if not all(math.isfinite(logprob) for _, logprob in found):
+        raise ValueError("a logprob is not finite")
+    return found

@@ -12,7 +12,7 @@ from typing import Any, Self
 import anyio
 import httpx
 
-from opsctl.sglang.answers import GenerateAnswer, generate_answer
+from opsctl.sglang.answers import GenerateAnswer, as_ids, as_text, generate_answer
 from opsctl.sglang.faults import Faults, authorization
 from opsctl.sglang.releases import names
 
@@ -113,7 +113,7 @@ class Completions:
         if not response.is_success:
             raise self._faults.status(what, response.status_code, response.text)
         try:
-            return tuple(int(token) for token in response.json()["tokens"])
+            return as_ids(response.json()["tokens"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._faults.malformed(_TOKENIZE, response.text, error) from None
 
@@ -131,7 +131,10 @@ class Completions:
         text, arrivals, last = "", [], None
         async for piece in self._pieces(response):
             arrivals.append(time.monotonic() - began)
-            text, last = _joined(text, ids, piece), piece
+            try:
+                text, last = _joined(text, ids, piece), piece
+            except (TypeError, AttributeError) as error:
+                raise self._faults.malformed(_GENERATE, piece, error) from None
             if request.hang_up_after is not None and len(ids) >= request.hang_up_after:
                 break
         if last is None:
@@ -159,9 +162,10 @@ class Completions:
 
 def _joined(text: str, ids: list[int], piece: dict[str, Any]) -> str:
     """All text so far; `ids` grows. A piece holds everything so far, or what is new alone
-    (--incremental-streaming-output), which its count of tokens tells."""
-    new = piece.get("output_ids") or []
-    fresh = piece.get("text") or ""
+    (--incremental-streaming-output), which its count of tokens tells.
+
+    Raises TypeError or AttributeError: it is no piece of an answer."""
+    new, fresh = as_ids(piece.get("output_ids")), as_text(piece.get("text"))
     whole = len(new) == piece["meta_info"].get("completion_tokens")
     ids[:] = new if whole else [*ids, *new]
     return fresh if whole else text + fresh

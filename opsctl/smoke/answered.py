@@ -10,12 +10,16 @@ from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
 from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import QUOTE, Check
-from opsctl.smoke.stages import ALONE, CONTINUED, PULSE, RESUMED, Ran
+from opsctl.smoke.stages import ALONE, CONTINUED, PULSE, Ran
+from opsctl.text import counted
 from opsctl.traffic import Sample
 
 # Stages whose unanswered requests are judged by a check of their own.
 _JUDGED_APART: Final = frozenset({"hang-up", "limit"})
 _EXPECTED: Final = frozenset({"length", "stop"})
+# Stages whose answers are whole: as many tokens of the prompt itself as the baseline has.
+_WHOLE: Final = frozenset({ALONE, "streamed", "canary"})
+_PIECES: Final = 2  # of a stream, at least; and the tokens that it takes
 
 
 def checks(
@@ -36,8 +40,8 @@ def checks(
         for sample in stage.samples
         if sample.answer is not None and not sample.job.request.hang_up_after
     ]
-    yield _finish([each for each in whole if each[0] != "limit"])
-    yield _text([each for each in whole if each[0] not in {"limit", CONTINUED, RESUMED}], baseline)
+    yield _finish([each for each in whole if each[0] != "limit"], baseline)
+    yield _text([each for each in whole if each[0] not in {"limit", CONTINUED}], baseline)
     yield _short(ran, prompts, baseline)
     yield _streaming(ran)
     yield _hang_up(ran)
@@ -45,25 +49,32 @@ def checks(
 
 
 def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
-    name, total = "answered", 0
-    for stage in ran:
-        if stage.stage.name in _JUDGED_APART:
-            continue
-        total += len(stage.samples)
-        errors = [sample.error for sample in stage.samples if sample.error]
-        if errors:
-            pulse = _one(ran, PULSE)
-            alive = None if pulse is None else pulse.samples[0].answer is not None
-            return _unanswered(stage, errors, healthy, alive)
+    """What the server refuses is ours, and hides no request that it lost."""
+    name = "answered"
+    judged = [stage for stage in ran if stage.stage.name not in _JUDGED_APART]
+    errors = [(stage, sample.error) for stage in judged for sample in stage.samples if sample.error]
+    lost = [(stage, error) for stage, error in errors if not _refused(error)]
+    if errors:
+        stage, _ = (lost or errors)[0]
+        pulse = _one(ran, PULSE)
+        alive = None if pulse is None else pulse.samples[0].answer is not None
+        here = [error for each, error in lost or errors if each is stage]
+        return _unanswered(stage, here, healthy, alive)
+    total = sum(len(stage.samples) for stage in judged)
     if not total:
         return Check(name, "inconclusive", "nothing was asked")
     return Check(name, "pass", f"{total} of {total} requests")
 
 
+def _refused(error: ServerError) -> bool:
+    return error.status is not None and 400 <= error.status < 500
+
+
 def _unanswered(
     stage: Ran, errors: Sequence[ServerError], healthy: bool | None, alive: bool | None
 ) -> Check:
-    """`alive` says whether a single request was answered afterwards; None if none was sent."""
+    """`errors` are all refusals or none is. `alive` says whether a single request was answered
+    afterwards; None if none was sent."""
     name, first = "answered", errors[0]
     evidence = {
         "stage": stage.stage.name,
@@ -74,7 +85,7 @@ def _unanswered(
         "causes": sorted({error.cause for error in errors}),
     }
     where = f"{len(errors)} of {len(stage.samples)} requests of {stage.stage.name}"
-    if first.status is not None and 400 <= first.status < 500:
+    if _refused(first):
         return Check(name, "inconclusive", f"{where} were refused: {first.message}", evidence)
     kind, why = _cause(stage, errors, healthy=healthy, alive=alive)
     return Check(name, "fail", f"{where} {why}: {first.message}", evidence, kind=kind)
@@ -98,7 +109,9 @@ def _cause(
     return "crash_at_concurrency", f"failed, with {at_once} at once"
 
 
-def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
+def _finish(
+    whole: Sequence[tuple[str, Sample, GenerateAnswer]], baseline: Baseline | None
+) -> Check:
     name = "finish"
     for stage, sample, answer in whole:
         asked, count = sample.job.request.max_new_tokens, answer.completion_tokens
@@ -117,7 +130,8 @@ def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
         if answer.finish_reason == "length" and count is not None and count < asked:
             reason = f"{where}: cut off at {count} of {asked} tokens"
             return Check(name, "fail", reason, evidence, kind="truncated_output")
-        if not answer.text.strip() and (count or 0) >= max(asked, MIN_TOKENS):
+        blank = not answer.text.strip() and (count or 0) >= max(asked, MIN_TOKENS)
+        if blank and not _expected(sample, answer, baseline):
             reason = f"{where}: {count} tokens and an empty text"
             return Check(name, "fail", reason, evidence, kind="empty_output")
     if not whole:
@@ -125,41 +139,72 @@ def _finish(whole: Sequence[tuple[str, Sample, GenerateAnswer]]) -> Check:
     return Check(name, "pass", f"{len(whole)} answers end as they should")
 
 
+def _expected(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None) -> bool:
+    """Whether tokens and text are a part of the baseline's, from the place on that was asked for or
+    up to its end."""
+    known = baseline.answer(sample.job.sha256) if baseline else None
+    if known is None:
+        return False
+    count = len(answer.output_ids)
+    places = (sample.job.given, max(0, len(known.output_ids) - count))
+    if all(known.output_ids[at : at + count] != answer.output_ids for at in places):
+        return False
+    return answer.text in known.text if answer.text else not known.text.strip()
+
+
 def _text(whole: Sequence[tuple[str, Sample, GenerateAnswer]], baseline: Baseline | None) -> Check:
-    """A loop is a fault where the trusted server's answer is none."""
+    """The text of the baseline's tokens is the baseline's. A loop is a fault where the trusted
+    server's answer is none, and no near tie led into it."""
     name, loops = "text", 0
     for stage, sample, answer in whole:
+        evidence = {"stage": stage, "prompt": sample.job.prompt, "text": answer.text[:QUOTE]}
+        where = f"{sample.job.prompt} ({stage})"
+        known = baseline.answer(sample.job.sha256) if baseline else None
+        same = known if known and answer.output_ids == known.output_ids else None
+        if same is not None and answer.text != same.text:
+            reason = f"{where}: the baseline's tokens, and another text"
+            evidence["expected_text"] = same.text[:QUOTE]
+            return Check(name, "fail", reason, evidence, kind="text_divergence")
         loop = tail_loop(answer.output_ids)
         if loop is None or not loop.degenerate:
             continue
-        known = baseline.answer(sample.job.sha256) if baseline else None
-        expected = tail_loop(known.output_ids[: len(answer.output_ids)]) if known else None
-        if expected is not None and expected.degenerate:
+        if _led_into(sample, answer, baseline):
             loops += 1
             continue
-        evidence = {"stage": stage, "prompt": sample.job.prompt, "text": answer.text[:QUOTE]}
-        reason = (
-            f"{sample.job.prompt} ({stage}): its last {loop.covered} of {loop.total} tokens "
-            f"repeat {loop.period}"
-        )
+        reason = f"{where}: its last {loop.covered} of {loop.total} tokens repeat {loop.period}"
         if baseline is None:
             return Check(name, "inconclusive", f"{reason}; only a baseline can tell", evidence)
         return Check(name, "fail", reason, evidence, kind="degenerate_output")
-    beside = f", {loops} loops that the baseline has too" if loops else ""
+    beside = f", {loops} loops that the baseline has or a near tie led into" if loops else ""
     return Check(name, "pass", f"no degenerate text{beside}")
 
 
+def _led_into(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None) -> bool:
+    """Whether the baseline has a loop at the same place, or the answer left it at a near tie: until
+    there it loops as the baseline does, and nobody can say what should follow."""
+    job = sample.job
+    until = job.given + len(answer.output_ids)
+    expected = tail_loop(baseline.begun(job.sha256, until)[job.given :]) if baseline else None
+    looped = expected is not None and expected.degenerate
+    return looped or _tied(sample, answer, baseline)
+
+
 def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | None) -> Check:
-    """One right word. What the trusted server does not know nobody need know."""
+    """One right word. What the trusted server does not know nobody need know, and after a near
+    tie an answer may put it elsewhere."""
     name = "short_answers"
     asked = {prompt.sha256: prompt for prompt in prompts if prompt.answer}
     judged = 0
-    for sample in (sample for stage in ran for sample in stage.samples):
+    whole = (stage for stage in ran if stage.stage.name in _WHOLE)
+    for sample in (sample for stage in whole for sample in stage.samples):
         prompt, answer = asked.get(sample.job.sha256), sample.answer
-        if prompt is None or answer is None:
+        if prompt is None or answer is None or sample.job.given:
             continue
+        tokens = sample.job.request.max_new_tokens
         known = baseline.answer(prompt.sha256) if baseline else None
         if known is None or prompt.answer.lower() not in known.text.lower():
+            continue
+        if tokens < prompt.tokens or _tied(sample, answer, baseline):
             continue
         judged += 1
         if prompt.answer.lower() not in answer.text.lower():
@@ -170,6 +215,16 @@ def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | N
     return Check(name, "pass", f"{judged} right")
 
 
+def _tied(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None) -> bool:
+    """Whether the answer left the baseline at a near tie."""
+    job = sample.job
+    if baseline is None:
+        return False
+    ids = baseline.begun(job.sha256, job.given) + answer.output_ids
+    found = baseline.judge(job.sha256, ids, job.given + job.request.max_new_tokens)
+    return found is not None and found.outcome == "near_tie"
+
+
 def _one(ran: Sequence[Ran], name: str) -> Ran | None:
     return next((stage for stage in ran if stage.stage.name == name), None)
 
@@ -177,13 +232,15 @@ def _one(ran: Sequence[Ran], name: str) -> Ran | None:
 def _streaming(ran: Sequence[Ran]) -> Check:
     name = "streaming"
     whole, streamed = _one(ran, ALONE), _one(ran, "streamed")
-    if whole is None or streamed is None:
-        return Check(name, "inconclusive", "not reached")
-    first, second = whole.samples[0].answer, streamed.samples[0].answer
+    first = whole.samples[0].answer if whole else None
+    second = streamed.samples[0].answer if streamed else None
     if first is None or second is None:
-        return Check(name, "inconclusive", "not answered")
+        return Check(name, "inconclusive", "not reached, or not answered")
     evidence = {"pieces": len(second.arrivals)}
-    if len(second.arrivals) < 2:
+    if (second.completion_tokens or 0) < _PIECES:
+        reason = f"an answer of {counted(second.completion_tokens or 0, 'token')} is one piece"
+        return Check(name, "skipped", reason, evidence)
+    if len(second.arrivals) < _PIECES:
         reason = f"all {second.completion_tokens} tokens came in one piece"
         return Check(name, "fail", reason, evidence, kind="not_streamed")
     if second.output_ids and second.completion_tokens != len(second.output_ids):
@@ -200,7 +257,11 @@ def _hang_up(ran: Sequence[Ran]) -> Check:
     name, stage = "hang_up", _one(ran, "hang-up")
     if stage is None:
         return Check(name, "inconclusive", "not reached")
-    lost = [sample.error for sample in stage.samples if sample.error]
+    errors = [sample.error for sample in stage.samples if sample.error]
+    lost = [error for error in errors if not _refused(error)]
+    if errors and not lost:
+        reason = f"{len(errors)} of {len(stage.samples)} were refused: {errors[0].message}"
+        return Check(name, "inconclusive", reason)
     if lost:
         kind = "hang" if all(error.cause == "timeout" for error in lost) else "crash_on_hang_up"
         reason = f"{len(lost)} of {len(stage.samples)} requests were lost: {lost[0].message}"
@@ -216,7 +277,7 @@ def _limit(ran: Sequence[Ran]) -> Check:
     size = len(sample.job.request.prompt)
     if sample.error is not None:
         error = sample.error
-        if error.status is not None and 400 <= error.status < 500:
+        if _refused(error):
             return Check(name, "pass", f"{size} tokens are refused: {error.message}")
         kind = "hang" if error.cause == "timeout" else "crash"
         return Check(name, "fail", f"{size} tokens: {error.message}", kind=kind)

@@ -16,6 +16,7 @@ from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, mean_accept_len
 from opsctl.smoke.stages import ALONE, Level, Ran
+from opsctl.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ class Exam:
 class Seen:
     """What came of an exam.
 
-    `lines` are the decode lines since its first request; `loads` what the server had under way
-    once it was over, None where it does not say; `healthy` what /health said while requests went
+    `lines` are the decode lines since its first request; `loads` what each rank of the server had
+    under way once it was over, `before` what it had before the first request, None where it does
+    not say or was not asked; `healthy` what /health said while requests went
     unanswered.
     """
 
@@ -45,6 +47,7 @@ class Seen:
     lines: tuple[DecodeBatch, ...] = field(default=(), repr=False)
     loads: tuple[Load, ...] | None = None
     healthy: bool | None = None
+    before: tuple[Load, ...] | None = None
 
     @property
     def accept_len(self) -> float | None:
@@ -78,19 +81,27 @@ def judge(exam: Exam, seen: Seen) -> Iterator[Check]:
     yield from answered.checks(seen.ran, exam.prompts, exam.baseline, healthy=seen.healthy)
     yield from lossless.checks(seen.ran, exam.baseline, exam.facts.captured, exam.no_baseline)
     yield from speculation.checks(seen.ran, exam.facts, seen.lines, exam.thresholds, exam.previous)
-    yield _pool(seen.loads)
+    yield _pool(seen.loads, seen.before)
 
 
-def _pool(loads: Sequence[Load] | None) -> Check:
-    """Idle again, the KV pool must be whole: what a lost request keeps is never given back."""
+def _pool(loads: Sequence[Load] | None, before: Sequence[Load] | None) -> Check:
+    """Idle again, the KV pool of each rank must be whole: what a lost request keeps is never given
+    back. Requests of others are told from one of ours that never ends by how many were under way
+    before."""
     name = "kv_pool"
-    if loads is None:
+    if not loads:
         return Check(name, "skipped", "the server does not say what it has under way")
     busy = sum(load.requests for load in loads)
+    others = sum(load.requests for load in before) if before else busy
+    evidence = {"used_tokens": [load.used_tokens for load in loads], "requests": busy}
+    if busy > others:
+        reason = f"{counted(busy, 'request')} under way, {others} before: others', or without end"
+        return Check(name, "inconclusive", reason, evidence)
     if busy:
-        return Check(name, "skipped", f"{busy} requests of others are under way")
-    used = sum(load.used_tokens for load in loads)
+        return Check(name, "skipped", f"{counted(busy, 'request')} of others under way", evidence)
+    used = {rank: load.used_tokens for rank, load in enumerate(loads) if load.used_tokens}
     if used:
-        reason = f"{used} tokens are in use with no request under way"
-        return Check(name, "fail", reason, {"used_tokens": used}, kind="kv_pool_leak")
-    return Check(name, "pass", "idle, with every slot free or evictable")
+        told = ", ".join(f"{tokens} tokens on rank {rank}" for rank, tokens in used.items())
+        reason = f"{told} in use with no request under way"
+        return Check(name, "fail", reason, evidence, kind="kv_pool_leak")
+    return Check(name, "pass", "idle, with every slot free or evictable", evidence)

@@ -19,8 +19,8 @@ KINDS: Final = (
     "crash_at_concurrency", "crash_on_shrinking_batch", "crash_on_hang_up", "crash",
     "false_healthy", "hang", "implausible_acceptance", "zero_acceptance", "verify_path_unused",
     "cache_divergence", "graph_divergence", "batch_divergence", "verify_divergence",
-    "degenerate_output", "empty_output", "truncated_output", "wrong_answer", "bad_finish",
-    "not_streamed", "stream_divergence", "kv_pool_leak", "acceptance_collapse",
+    "degenerate_output", "text_divergence", "empty_output", "truncated_output", "wrong_answer",
+    "bad_finish", "not_streamed", "stream_divergence", "kv_pool_leak", "acceptance_collapse",
     "acceptance_regression", "cuda_graph_unused",
 )  # fmt: skip
 

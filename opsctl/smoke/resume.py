@@ -45,6 +45,8 @@ async def _rest(
     assert isinstance(text, str)
     with contextlib.suppress(ServerError):  # a server without it: what was asked must do
         prompt = await client.tokenize(text, timeout)
+        if sample.answer is None or sample.answer.prompt_tokens != len(prompt):
+            return found  # another BOS than /generate puts before it: another prompt
         while len(found) < _MOST and (job := _next(sample, baseline, prompt)) is not None:
             (sample,) = await together(client, [job], 1, timeout)
             found.append(sample)
@@ -62,7 +64,8 @@ def _next(sample: Sample, baseline: Baseline, prompt: tuple[int, ...]) -> Job | 
     if found is None or found.outcome != "near_tie" or found.index is None:
         return None
     given = baseline.begun(job.sha256, found.index + 1)
-    if asked - len(given) < _LEAST:
+    whole = len(baseline.begun(job.sha256, asked))  # a reference may have stopped before
+    if whole - len(given) < _LEAST:
         return None
     request = Generation((*prompt, *given), asked - len(given))
     return Job(job.prompt, job.sha256, request, len(given))

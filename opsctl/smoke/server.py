@@ -30,7 +30,8 @@ class ServerFacts:
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> ServerFacts:
         states = info.get("internal_states")
-        state: Mapping[str, Any] = states[0] if isinstance(states, list) and states else {}
+        first = states[0] if isinstance(states, list) and states else None
+        state: Mapping[str, Any] = first if isinstance(first, Mapping) else {}
         graphs = not info.get("disable_cuda_graph")
         most = state.get("effective_max_running_requests_per_dp") or info.get(
             "max_running_requests"
@@ -91,7 +92,7 @@ def padded(size: int, captured: Sequence[int]) -> bool:
 def _sizes(value: object) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return ()
-    return tuple(sorted(size for size in value if isinstance(size, int)))
+    return tuple(sorted(size for each in value if (size := _whole(each)) is not None))
 
 
 def _whole(value: object) -> int | None:

@@ -27,6 +27,7 @@ _SHORT_CONTEXT: Final = 16_384
 # Left of the context for the answer: less than a block of drafts or a tree reaches.
 _ROOM: Final = 8
 ALONE: Final = "alone"
+ONE: Final = "rung-1"  # the last rung: the requests of the others, one at a time
 RESUMED: Final = "resumed"  # see `resume`
 CONTINUED: Final = "continued"  # the name of the stage whose prompts have answers behind them
 PULSE: Final = "pulse"  # the name of the stage that asks whether anybody is answered
@@ -63,10 +64,14 @@ class Ran:
 
 
 def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[Stage]:
-    """In the order in which they are asked: the first prompt first and, as the canary, last.
+    """In the order in which they are asked: the first prompt first and, as the canary, last. Where
+    no prompt fits the server only what needs none, which proves nothing.
 
     Which requests can be compared with which is told by their prompts' hashes.
     """
+    limit = _at_limit(facts, level)
+    if not prompts:
+        return limit
     limits = LIMITS[level]
     first = prompts[0]
     quick = [prompt for prompt in prompts if limits.every_prompt or prompt.quick] or [first]
@@ -86,12 +91,16 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
     found.append(
         Stage("hang-up", "a client goes away in mid-stream", (gone, *beside), 1 + len(beside))
     )
-    if facts.context is not None and (level == "deep" or facts.context <= _SHORT_CONTEXT):
-        size = min(facts.context, facts.capacity or facts.context) - _ROOM
-        request = Generation((_FILLER,) * size, _ROOM, ignore_eos=True)
-        found.append(Stage("limit", "at the context limit", (Job("", "", request),)))
-    found.append(Stage("canary", "the first prompt again", (_job(first),)))
-    return found
+    return [*found, *limit, Stage("canary", "the first prompt again", (_job(first),))]
+
+
+def _at_limit(facts: ServerFacts, level: Level) -> list[Stage]:
+    """A prompt that all but fills the context; none where that is long and the level is not."""
+    if facts.context is None or (level != "deep" and facts.context > _SHORT_CONTEXT):
+        return []
+    size = max(1, min(facts.context, facts.capacity or facts.context) - _ROOM)
+    request = Generation((_FILLER,) * size, _ROOM, ignore_eos=True)
+    return [Stage("limit", "at the context limit", (Job("", "", request),))]
 
 
 async def run_stages(
@@ -130,7 +139,7 @@ def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:
     by_name = {stage.stage.name: stage for stage in ran}
     whole = answers_alone(ran)
     jobs = []
-    for sample in by_name["rung-1"].samples if "rung-1" in by_name else ():
+    for sample in by_name[ONE].samples if ONE in by_name else ():
         first, all_of_it = sample.answer, whole.get(sample.job.sha256)
         if first is None or all_of_it is None:
             continue

@@ -82,6 +82,22 @@ def test_judge(ids: tuple[int, ...], asked: int, outcome: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("finish", "asked", "outcome"),
+    [
+        ("stop", 8, "wrong"),  # a block that was verified beyond the stop
+        ("stop", 4, "equal"),  # the limit came first
+        ("stop", 3, "equal"),
+        ("length", 8, "equal"),  # nobody knows how it goes on
+    ],
+)
+def test_tokens_after_the_end(finish: str, asked: int, outcome: str) -> None:
+    answers = tuple(each.model_copy(update={"finish_reason": finish}) for each in made().answers)
+    found = made(answers=answers).judge("ab", (1, 2, 3, 4, 5), asked)
+    assert found is not None
+    assert found.outcome == outcome
+
+
+@pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({}, ""),

@@ -38,6 +38,17 @@ def test_what_comes_after_the_reference_is_not_judged(
 
 @settings(deadline=None)
 @given(answers, answers, gaps)
+def test_nothing_comes_after_a_reference_that_stopped(
+    ids: list[int], more: list[int], near: float
+) -> None:
+    found = compare(ids, tops(ids), [*ids, *more], near, stopped=True)
+    assert (found.outcome, found.index, found.got) == ("wrong", len(ids), more[0])
+    assert found.text.startswith(f"goes on with token {more[0]} after {len(ids)} tokens")
+    assert compare(ids, tops(ids), ids, near, stopped=True) == EQUAL
+
+
+@settings(deadline=None)
+@given(answers, answers, gaps)
 def test_the_index_is_the_first_difference(ids: list[int], got: list[int], near: float) -> None:
     found = compare(ids, tops(ids), got, near)
     if found.outcome == "equal":
@@ -89,6 +100,8 @@ def test_the_gap_decides(ids: list[int], data: st.DataObject, gap: float, near: 
         ((), "unknown", False),
         (((1, -0.5), (2, -0.6)), "near_tie", False),
         (((1, -0.5), (2, -0.9)), "wrong", False),
+        (((1, -5.0), (2, -0.1)), "wrong", False),  # the reference's own is far from the best
+        (((1, -0.2), (2, -0.1)), "near_tie", False),
         (((1, -0.5), (9, -0.9)), "wrong", True),  # 2 is not even among them
         (((1, -0.5), (9, -0.6)), "unknown", True),  # nor so far away as to be sure
         (((9, -0.5), (2, -0.6)), "near_tie", False),  # the reference's own is not listed

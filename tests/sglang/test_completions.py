@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 
-from opsctl.sglang import Completions, GenerateAnswer, Generation, ServerError
+from opsctl.sglang import Completions, GenerateAnswer, Generation, Load, ServerError
 
 KEY = "sk-very-secret"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -127,6 +127,95 @@ def test_no_answer(response: httpx.Response, stream: bool, cause: str) -> None:
         ask(lambda _: response, Generation("x", 4, stream=stream))
     assert caught.value.cause == cause
     assert KEY not in f"{caught.value.message} {caught.value.body}"
+
+
+def body(changes: dict[str, Any]) -> str:
+    """The JSON, with NaN and Infinity where need be, of a sound answer of one token but for
+    `changes` to it or to its meta_info."""
+    whole: dict[str, Any] = {"text": "a", "output_ids": [7], "meta_info": meta(1)}
+    for key, value in changes.items():
+        (whole if key in whole else whole["meta_info"])[key] = value
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"meta_info": None},
+        {"meta_info": []},
+        {"meta_info": "x"},
+        {"output_ids": 5},
+        {"output_ids": "ab"},
+        {"output_ids": [7, None]},
+        {"output_ids": [7.5]},
+        {"output_ids": [True]},
+        {"text": 5},
+        {"text": ["a"]},
+        {"completion_tokens": "x"},
+        {"completion_tokens": float("nan")},
+        {"prompt_tokens": []},
+        {"cached_tokens": "x"},
+        {"finish_reason": 5},
+        {"finish_reason": {"type": []}},
+        {"finish_reason": {}},
+        {"spec_verify_ct": float("inf")},
+        {"spec_verify_ct": float("nan")},
+        {"spec_accept_length": float("nan")},
+        {"spec_accept_histogram": [float("inf")]},
+        {"output_top_logprobs": 5},
+        {"output_top_logprobs": [[["x", 7, None]]]},
+        {"output_top_logprobs": [[[float("nan"), 7, None]]]},
+        {"output_top_logprobs": [[[float("-inf"), 7, None]]]},
+        {"output_top_logprobs": [[[-0.5, None, None]]]},
+    ],
+    ids=str,
+)
+def test_wrong_types_are_malformed(changes: dict[str, Any], stream: bool) -> None:
+    content = body(changes)
+    text = f"data: {content}\n\ndata: [DONE]\n\n" if stream else content
+    with pytest.raises(ServerError) as caught:
+        ask(lambda _: httpx.Response(200, text=text), Generation("x", 4, stream=stream))
+    assert caught.value.cause == "malformed"
+
+
+@pytest.mark.parametrize("changes", [{}, {"text": None}, {"cached_tokens": None}])
+def test_what_a_server_leaves_out_is_not_malformed(changes: dict[str, Any]) -> None:
+    content = body(changes)
+    for stream in (False, True):
+        text = f"data: {content}\n\ndata: [DONE]\n\n" if stream else content
+
+        def reply(_: httpx.Request, text: str = text) -> httpx.Response:
+            return httpx.Response(200, text=text)
+
+        assert ask(reply, Generation("x", 4, stream=stream)).output_ids == (7,)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"num_reqs": "x", "num_tokens": 0, "num_pending_tokens": 0},
+        {"num_running_reqs": "1", "num_waiting_reqs": "1", "num_used_tokens": 0},
+        {"num_running_reqs": 0, "num_waiting_reqs": 0, "num_used_tokens": None},
+    ],
+)
+def test_a_load_of_wrong_types_is_none(load: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        Load.of(load)
+
+
+@pytest.mark.parametrize("tokens", [5, "ab", [1.5], [float("inf")], [None]])
+def test_tokens_that_are_none(tokens: object) -> None:
+    async def run() -> None:
+        transport = httpx.MockTransport(
+            lambda _: httpx.Response(200, text=json.dumps({"tokens": tokens}))
+        )
+        async with Completions("http://server", KEY, transport) as client:
+            await client.tokenize("x", 5.0)
+
+    with pytest.raises(ServerError) as caught:
+        anyio.run(run)
+    assert caught.value.cause == "malformed"
 
 
 def test_one_bound_for_a_whole_answer() -> None:

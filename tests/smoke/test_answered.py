@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from smoke_samples import RIGHT, answer, baseline, job, lost, prompt, ran, sample, sha
+from smoke_samples import (
+    FAR,
+    NEAR,
+    RIGHT,
+    answer,
+    baseline,
+    changed,
+    job,
+    lost,
+    prompt,
+    ran,
+    sample,
+    sha,
+)
 
 from opsctl.baseline import Baseline, Prompt
 from opsctl.smoke import Ran
@@ -79,6 +93,27 @@ def test_a_refusal_is_ours() -> None:
     assert (found.verdict, found.kind) == ("inconclusive", "")
 
 
+@pytest.mark.parametrize(
+    "stages",
+    [
+        (ran("alone", lost("status", 400)), ran("rung-2", lost(), lost())),
+        (ran("alone", answer()), ran("rung-2", lost("status", 400), lost())),
+    ],
+)
+def test_a_refusal_hides_no_crash(stages: tuple[Ran, ...]) -> None:
+    found = judged(*stages)["answered"]
+    assert (found.verdict, found.kind) == ("fail", "crash_at_concurrency")
+    assert found.evidence["stage"] == "rung-2"
+    assert found.evidence["causes"] == ["reset"]
+
+
+def test_who_is_refused_beside_a_client_that_goes_away_is_not_taken_along() -> None:
+    gone = sample(lost("status", 400), job(hang_up_after=4))
+    assert judged(ran("hang-up", gone, answer()))["hang_up"].verdict == "inconclusive"
+    both = judged(ran("hang-up", gone, lost()))["hang_up"]
+    assert (both.verdict, both.kind) == ("fail", "crash_on_hang_up")
+
+
 def test_nothing_asked_is_nothing_proved() -> None:
     found = judged()
     assert found["answered"].verdict == found["finish"].verdict == "inconclusive"
@@ -112,7 +147,68 @@ def test_a_loop_that_the_baseline_lacks() -> None:
     assert judged(looped)["text"].verdict == "inconclusive"
     same = judged(looped, known=baseline(ids=LOOP))["text"]
     assert same.verdict == "pass"
-    assert "1 loops that the baseline has too" in same.reason
+    assert "1 loops that the baseline has" in same.reason
+
+
+@pytest.mark.parametrize(
+    ("ids", "given", "kind"),
+    [
+        ((*RIGHT[:3], NEAR, *(7, 8) * 18), 0, ""),
+        ((*RIGHT[:3], FAR, *(7, 8) * 18), 0, "degenerate_output"),
+        ((NEAR, *(7, 8) * 17), 5, ""),  # a tie at the first token after those given
+        (((7, 8) * 17), 6, "degenerate_output"),
+    ],
+)
+def test_a_loop_after_a_near_tie_is_nobodys_fault(
+    ids: tuple[int, ...], given: int, kind: str
+) -> None:
+    of = replace(job(tokens=len(RIGHT) - given), given=given)
+    stage = ran("resumed" if given else "alone", sample(answer(ids), of))
+    assert judged(stage, known=baseline())["text"].kind == kind
+
+
+def test_a_loop_that_the_baseline_left_at_a_near_tie() -> None:
+    known = (*RIGHT[:4], *(NEAR,) * 24, *range(200, 212))
+    looped = (*RIGHT[:4], *(NEAR,) * 36)
+    assert judged(ran("alone", answer(looped)), known=baseline(ids=known))["text"].kind == ""
+
+
+def test_a_resumed_loop_is_beside_the_rest_of_the_baselines() -> None:
+    known = (*range(200, 230), *(7, 8) * 18)
+    of = replace(job(tokens=36), given=30)
+    stage = ran("resumed", sample(answer(known[30:]), of))
+    assert judged(stage, known=baseline(ids=known))["text"].verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("ids", "stage", "kind"),
+    [
+        (RIGHT, "alone", "text_divergence"),
+        (RIGHT, "rung-2", "text_divergence"),
+        (RIGHT[:20], "rung-2", ""),  # the baseline's text is longer
+        (changed(5, NEAR), "alone", ""),
+        (RIGHT, "limit", ""),
+    ],
+)
+def test_the_right_tokens_have_the_right_text(ids: tuple[int, ...], stage: str, kind: str) -> None:
+    garbled = sample(answer(ids, text="\N{REPLACEMENT CHARACTER}"), job(tokens=len(ids)))
+    found = judged(ran(stage, garbled), known=baseline())["text"]
+    assert (found.verdict, found.kind) == ("fail" if kind else "pass", kind)
+
+
+def test_an_empty_text_that_the_baseline_has_too() -> None:
+    blank = ran("alone", answer(text="\n\n"))
+    assert judged(blank, known=baseline(text="\n\n"))["finish"].verdict == "pass"
+    other = baseline(ids=changed(5, NEAR), text="\n\n")
+    assert judged(blank, known=other)["finish"].kind == "empty_output"
+    rest = ran("continued", sample(answer(RIGHT[20:], text="\n"), job(tokens=20)))
+    assert judged(rest, known=baseline(text="first\nsecond"))["finish"].verdict == "pass"
+
+
+def test_an_empty_text_of_tokens_that_have_one() -> None:
+    """Of a rung, whose answers are shorter than the baseline's text."""
+    lost_text = ran("rung-1", sample(answer(RIGHT[:20], text=""), job(tokens=20)))
+    assert judged(lost_text, known=baseline())["finish"].kind == "empty_output"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +230,32 @@ def test_short_answers(known: str, said: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stage", "ids", "changes"),
+    [
+        ("resumed", RIGHT[20:], {"given": 20, "tokens": 20}),  # its text is only the rest
+        ("continued", RIGHT[20:], {"tokens": 20}),
+        ("hang-up", RIGHT[:5], {"hang_up_after": 4}),
+        ("rung-2", RIGHT[:20], {"tokens": 20}),
+        ("alone", RIGHT[:20], {"tokens": 20}),  # fewer than the baseline was asked for
+        ("alone", changed(5, NEAR), {}),
+        ("resumed", RIGHT[20:], {"given": 20, "tokens": 40}),
+    ],
+)
+def test_a_short_answer_is_judged_only_where_it_is_whole(
+    stage: str, ids: tuple[int, ...], changes: dict[str, Any]
+) -> None:
+    asked = prompt("capital", kind="short", answer="Paris")
+    given = {key: value for key, value in changes.items() if key != "given"}
+    of = replace(job("capital", **given), given=changes.get("given", 0))
+    found = judged(
+        ran(stage, sample(answer(ids, text=" London"), of)),
+        prompts=(asked,),
+        known=baseline("capital", text="It is Paris."),
+    )["short_answers"]
+    assert found.verdict == "skipped"
+
+
+@pytest.mark.parametrize(
     ("changes", "kind"),
     [
         ({"arrivals": (0.1,)}, "not_streamed"),
@@ -146,6 +268,12 @@ def test_streaming(changes: dict[str, Any], kind: str) -> None:
     found = judged(ran("alone", answer()), ran("streamed", answer(**changes)))["streaming"]
     assert found.kind == kind
     assert found.verdict == ("fail" if kind else "pass")
+
+
+def test_a_single_token_is_a_single_piece() -> None:
+    single = sample(answer(RIGHT[:1], arrivals=(0.1,)), job(tokens=1))
+    found = judged(ran("alone", answer(RIGHT[:1])), ran("streamed", single))["streaming"]
+    assert found.verdict == "skipped"
 
 
 def test_streaming_without_its_answer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from smoke_samples import FAR, RIGHT, answer, baseline, changed, job, lost, prompt, ran, sample
@@ -20,6 +21,7 @@ EXAM = Exam(
 SOUND = (
     ran("alone", answer()),
     ran("rung-2", answer(), answer()),
+    ran("rung-1", answer()),
     ran("streamed", answer(arrivals=(0.1, 0.2))),
     ran("hang-up", sample(answer(RIGHT[:5]), job(hang_up_after=4)), answer()),
     ran("canary", answer()),
@@ -27,8 +29,12 @@ SOUND = (
 LINES = (DecodeBatch(running=1, accept_len=4.0, cuda_graph=True),)
 
 
-def judged(*stages: Ran, loads: tuple[Load, ...] | None = (Load(0, 0),)) -> dict[str, Check]:
-    found = judge_exam(EXAM, Seen(ran=stages, lines=LINES, loads=loads))
+def judged(
+    *stages: Ran,
+    loads: tuple[Load, ...] | None = (Load(0, 0),),
+    before: tuple[Load, ...] | None = None,
+) -> dict[str, Check]:
+    found = judge_exam(EXAM, Seen(ran=stages, lines=LINES, loads=loads, before=before))
     return {check.name: check for check in found}
 
 
@@ -50,14 +56,36 @@ def test_a_sound_server_passes() -> None:
     [
         ((Load(0, 0),), "pass"),
         ((Load(0, 0), Load(0, 33)), "fail"),
+        ((Load(0, -33), Load(0, 33)), "fail"),  # one gave back what the other lacks
         ((Load(1, 33),), "skipped"),  # somebody else's request
         (None, "skipped"),
+        ((), "skipped"),
     ],
 )
 def test_kv_pool(loads: tuple[Load, ...] | None, verdict: str) -> None:
     found = judged(*SOUND, loads=loads)["kv_pool"]
     assert found.verdict == verdict
     assert found.kind == ("kv_pool_leak" if verdict == "fail" else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        ((0, 0), (0, 1), "inconclusive"),  # one of ours that never ends, perhaps
+        ((2, 0), (2, 0), "skipped"),
+        ((2, 0), (0, 2), "skipped"),  # others have moved to another rank
+        ((2, 0), (1, 0), "skipped"),
+        ((2, 0), (2, 1), "inconclusive"),
+        ((2, 0), (0, 0), "pass"),
+    ],
+)
+def test_a_request_that_never_ends_is_not_called_anothers(
+    before: tuple[int, ...], now: tuple[int, ...], verdict: str
+) -> None:
+    def loads(counts: tuple[int, ...]) -> tuple[Load, ...]:
+        return tuple(Load(count, 33 * count) for count in counts)
+
+    assert judged(*SOUND, loads=loads(now), before=loads(before))["kv_pool"].verdict == verdict
 
 
 def test_a_dead_server_is_not_called_wrong() -> None:
@@ -67,6 +95,13 @@ def test_a_dead_server_is_not_called_wrong() -> None:
     assert result(found).verdict == "fail"
 
 
+def test_a_context_that_holds_no_prompt_proves_nothing() -> None:
+    found = judged(ran("limit", sample(lost("status", 400), replace(job(tokens=8), sha256=""))))
+    assert found["lossless"].verdict == "inconclusive"
+    assert "no prompt fits the context" in found["lossless"].reason
+    assert result(found).verdict == "inconclusive"
+
+
 def test_every_kind_that_is_named_has_a_rank() -> None:
     wrong = changed(5, FAR)
     for stages in (
@@ -74,6 +109,7 @@ def test_every_kind_that_is_named_has_a_rank() -> None:
         (ran("alone", lost("timeout")),),
         (ran("alone", answer(steps=40)),),
         (ran("alone", answer(steps=5)),),
+        (ran("alone", answer(text="garbled")),),
     ):
         kinds = {check.kind for check in judged(*stages).values()} - {""}
         assert kinds

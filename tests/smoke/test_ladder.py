@@ -129,6 +129,15 @@ def test_a_long_context_is_left_to_deep() -> None:
     assert len(request.prompt) + request.max_new_tokens <= 100_000
 
 
+@pytest.mark.parametrize("level", ["standard", "deep"])
+@pytest.mark.parametrize("context", [4, 40])
+def test_without_a_prompt_that_fits_only_the_limit_is_asked(level: Level, context: int) -> None:
+    (limit,) = stages((), ServerFacts(context=context), level)
+    assert limit.name == "limit"
+    assert 1 <= len(limit.jobs[0].request.prompt) <= context
+    assert stages((), ServerFacts(), level) == []
+
+
 @pytest.mark.parametrize(
     ("info", "facts"),
     [
@@ -148,6 +157,11 @@ def test_a_long_context_is_left_to_deep() -> None:
         ),
         ({"cuda_graph_bs": [1, 2], "disable_cuda_graph": True}, ServerFacts()),
         ({"chunked_prefill_size": -1, "max_running_requests": 7}, ServerFacts(most_running=7)),
+        ({"internal_states": [5], "max_running_requests": 7}, ServerFacts(most_running=7)),
+        (
+            {"internal_states": [None], "cuda_graph_bs": [2, True, 0, "4"]},
+            ServerFacts(captured=(2,)),
+        ),
         # DFLASH's width stands there although the server was started without speculation
         ({"speculative_algorithm": None, "speculative_num_draft_tokens": 8}, ServerFacts()),
     ],

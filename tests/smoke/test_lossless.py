@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from smoke_samples import FAR, NEAR, RIGHT, answer, baseline, changed, job, lost, ran, sample
 
@@ -130,7 +132,57 @@ def test_without_a_baseline_the_reason_is_told() -> None:
 def test_what_the_baseline_does_not_know_is_not_compared() -> None:
     other = sample(answer(WRONG), job("other"))
     assert judged(ran("alone", other))["lossless"].verdict == "inconclusive"
-    assert judged(ran("alone", *good(), other))["lossless"].verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "verdict"),
+    [
+        (3, 0, "pass"),
+        (3, 1, "pass"),
+        (2, 1, "pass"),
+        (3, 2, "inconclusive"),
+        (1, 3, "inconclusive"),
+    ],
+)
+def test_a_baseline_of_other_prompts_vouches_for_nothing(
+    known: int, unknown: int, verdict: str
+) -> None:
+    theirs, ours = [f"k{n}" for n in range(known)], [f"u{n}" for n in range(unknown)]
+    stage = ran("alone", *(sample(answer(), job(name)) for name in (*theirs, *ours)))
+    found = {check.name: check for check in checks([stage], baseline(*theirs), CAPTURED)}[
+        "lossless"
+    ]
+    assert found.verdict == verdict
+    assert found.evidence["not_in_baseline"] == ours
+    assert all(name in found.reason for name in ours)
+
+
+def test_what_is_wrong_is_wrong_whatever_the_baseline_lacks() -> None:
+    others = [sample(answer(), job(f"u{n}")) for n in range(5)]
+    assert judged(ran("alone", *bad(), *others))["lossless"].verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("stages", "tokens"),
+    [
+        ([ran("alone", answer())], 40),
+        ([ran("alone", answer()), ran("rung-2", answer(TIED), answer(WRONG))], 52),
+        ([ran("rung-1", sample(answer((*RIGHT, 7, 7)), job(tokens=60)))], 40),  # beyond its end
+        ([ran("alone", sample(answer(RIGHT[:20]), job(tokens=30)))], 20),  # an end too early
+        ([ran("resumed", sample(answer(RIGHT[30:]), replace(job(tokens=10), given=30)))], 10),
+        ([ran("alone", sample(answer(()), job(tokens=30)))], 0),
+    ],
+)
+def test_the_tokens_that_were_judged_are_counted(stages: list[Ran], tokens: int) -> None:
+    assert judged(*stages)["lossless"].evidence["tokens_judged"] == tokens
+
+
+def test_a_step_that_overruns_the_stop_is_wrong() -> None:
+    stopped = baseline(finish_reason="stop")
+    over = sample(answer((*RIGHT, 7)), job(tokens=60))
+    found = {check.name: check for check in checks([ran("alone", over)], stopped, CAPTURED)}
+    assert found["lossless"].kind == "verify_divergence"
+    assert "goes on with token 7 after 40 tokens" in found["lossless"].reason
 
 
 def test_a_shorter_answer_by_request_is_compared_to_its_end() -> None:

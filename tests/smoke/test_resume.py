@@ -24,11 +24,11 @@ REFERENCE = tuple(range(100, 130))
 PROMPT = (7, 8, 9)
 
 
-def baseline() -> Baseline:
+def baseline(finish: str = "length") -> Baseline:
     """Token t has t + 500 beside it, nearly as likely, and t + 900, which is not."""
     top = tuple(((token, -0.7), (token + 500, -0.8), (token + 900, -6.0)) for token in REFERENCE)
     answer = Answer(
-        prompt="p", sha256="sha", output_ids=REFERENCE, top=top, text="t", finish_reason="length"
+        prompt="p", sha256="sha", output_ids=REFERENCE, top=top, text="t", finish_reason=finish
     )
     identity = Identity(served_name="t", model_path="/m", files={}, precision="bfloat16")
     return Baseline(
@@ -63,11 +63,13 @@ class Server:
         return GenerateAnswer("t", "length", len(ids), 3, 0.1, SpecCounters(), tuple(ids))
 
 
-def run(server: Server) -> tuple[Ran, Ran | None]:
-    job = Job("p", "sha", Generation("text", len(REFERENCE)))
+def run(
+    server: Server, asked: int = len(REFERENCE), finish: str = "length"
+) -> tuple[Ran, Ran | None]:
+    job = Job("p", "sha", Generation("text", asked))
     sample = Sample(job, 0.0, 1.0, server.answer(0, len(REFERENCE)))
     alone = Ran(Stage(ALONE, "", (job,)), (sample,))
-    return alone, anyio.run(resume, cast(Completions, server), [alone], baseline(), 5.0)
+    return alone, anyio.run(resume, cast(Completions, server), [alone], baseline(finish), 5.0)
 
 
 def outcomes(alone: Ran, rest: Ran) -> list[tuple[str, int | None]]:
@@ -102,6 +104,19 @@ def test_what_is_wrong_at_once_is_not_resumed() -> None:
 
 def test_a_tie_at_the_end_is_not_worth_a_request() -> None:
     assert run(Server({len(REFERENCE) - 2: 500}))[1] is None
+
+
+def test_after_a_stop_there_is_nothing_to_go_on_with() -> None:
+    server = Server({len(REFERENCE) - 1: 500})
+    assert run(server, asked=2 * len(REFERENCE), finish="stop")[1] is None
+
+
+def test_a_prompt_of_other_tokens_is_another_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/tokenize may put a beginning-of-sequence token before it that /generate does not."""
+    server = Server({4: 500})
+    monkeypatch.setattr(f"{__name__}.PROMPT", (1, *PROMPT))
+    assert run(server)[1] is None
+    assert server.asked == []
 
 
 def test_it_ends_with_a_server_that_always_ties() -> None:

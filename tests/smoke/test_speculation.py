@@ -39,6 +39,7 @@ def test_a_sound_server() -> None:
     found = judged(
         ran("alone", accepting(4.0), accepting(3.0), at_once=1),
         ran("rung-2", accepting(3.9), accepting(3.8)),
+        ran("rung-1", accepting(3.7)),
         lines=(line(1, graph=True), line(5, graph=False)),
         previous=3.6,
     )
@@ -92,9 +93,16 @@ def test_verify_steps(others: list[GenerateAnswer], verdict: str) -> None:
     assert found.kind == ("verify_path_unused" if verdict == "fail" else "")
 
 
+def test_a_client_that_went_away_has_no_counters() -> None:
+    gone = sample(answer(RIGHT[:20], steps=None), job(hang_up_after=4))
+    beside = ran("hang-up", gone, accepting(4.0))
+    assert judged(ran("alone", accepting(4.0)), beside)["verify_steps"].verdict == "pass"
+
+
 @pytest.mark.parametrize(("many", "verdict"), [(2.5, "pass"), (2.3, "fail")])
 def test_acceptance_in_batches(many: float, verdict: str) -> None:
-    found = judged(ran("alone", accepting(4.0)), ran("rung-2", accepting(many), accepting(many)))
+    rung = ran("rung-2", accepting(many), accepting(many))
+    found = judged(ran("alone", accepting(4.0)), rung, ran("rung-1", accepting(4.0)))
     assert found["acceptance_in_batches"].verdict == verdict
     assert found["acceptance"].verdict == "pass"
 
@@ -102,14 +110,29 @@ def test_acceptance_in_batches(many: float, verdict: str) -> None:
 def test_acceptance_in_batches_is_of_the_same_prompts() -> None:
     easy, hard = job("easy"), job("hard")
     found = judged(
-        ran("alone", sample(accepting(8.0), easy), sample(accepting(2.0), hard), at_once=1),
         ran("rung-2", sample(accepting(2.0), hard), sample(accepting(2.0), hard)),
+        ran("rung-1", sample(accepting(8.0), easy), sample(accepting(2.0), hard), at_once=1),
     )["acceptance_in_batches"]
     assert found.evidence["ratios"] == {"rung-2": 1.0}
 
 
+def test_acceptance_in_batches_is_of_answers_as_long() -> None:
+    """An answer that falls into a loop late is drafted easily there, and only there."""
+    long = ran("alone", accepting(8.0))
+    rung = ran("rung-2", *(sample(answer(RIGHT[:20], steps=10), job(tokens=20)) for _ in "ab"))
+    short = ran("rung-1", sample(answer(RIGHT[:20], steps=10), job(tokens=20)))
+    assert judged(long, rung)["acceptance_in_batches"].verdict == "skipped"
+    found = judged(long, rung, short)["acceptance_in_batches"]
+    assert found.evidence["ratios"] == {"rung-2": 1.0}
+    other = ran("rung-1", sample(answer(RIGHT[:20], steps=4), job(tokens=22)))
+    ended = ran("rung-1", sample(answer(RIGHT[:12], steps=2), job(tokens=20)))
+    for unlike in (other, ended):
+        assert judged(long, rung, unlike)["acceptance_in_batches"].verdict == "inconclusive"
+
+
 def test_a_client_that_went_away_tells_nothing_of_acceptance() -> None:
-    found = judged(ran("alone", accepting(4.0)), ran("hang-up", accepting(1.0), accepting(1.0)))
+    gone = ran("hang-up", accepting(1.0), accepting(1.0))
+    found = judged(ran("alone", accepting(4.0)), gone, ran("rung-1", accepting(4.0)))
     assert found["acceptance_in_batches"].verdict == "inconclusive"
 
 

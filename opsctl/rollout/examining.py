@@ -80,23 +80,29 @@ def run(session: Session, exam: Exam) -> tuple[Ran, ...]:
     return tuple(anyio.run(ask))
 
 
+def under_way(session: Session, exam: Exam) -> tuple[Load, ...] | None:
+    """What each rank of the server has under way; None where it does not say."""
+    with session.client() as client:
+        client.version = exam.facts.version
+        try:
+            return tuple(client.loads())
+        except ServerError:
+            return None
+
+
 def look(session: Session, exam: Exam, ran: tuple[Ran, ...]) -> Seen:
     """What the server says once all is over; the journal's lines are the caller's to add."""
     errors = [s.error for stage in ran for s in stage.samples if s.error is not None]
-    with session.client() as client:
-        if any(error.cause in _DEAD for error in errors):
+    if any(error.cause in _DEAD for error in errors):
+        with session.client() as client:
             return Seen(ran=ran, healthy=client.healthy())
-        client.version = exam.facts.version
-        deadline = time.monotonic() + _IDLE_WAIT
-        while True:
-            try:
-                loads: list[Load] = client.loads()
-            except ServerError:
-                return Seen(ran=ran)
-            busy = any(load.requests or load.used_tokens for load in loads)
-            if not busy or time.monotonic() > deadline:
-                return Seen(ran=ran, loads=tuple(loads))
-            time.sleep(0.3)
+    deadline = time.monotonic() + _IDLE_WAIT
+    while True:
+        loads = under_way(session, exam)
+        busy = any(load.requests or load.used_tokens for load in loads or ())
+        if not busy or time.monotonic() > deadline:
+            return Seen(ran=ran, loads=loads)
+        time.sleep(0.3)
 
 
 def _previous(session: Session, prompts: tuple[Prompt, ...]) -> float | None:

@@ -54,7 +54,10 @@ def prove(
     )
     with session.client() as client:
         probes = run_probes(client, settings, service.model.served_name)
-    ran = () if exam is None or _unanswered(probes) else examining.run(session, exam)
+    ran, under_way = (), None
+    if exam is not None and not _unanswered(probes):
+        under_way = examining.under_way(session, exam)
+        ran = examining.run(session, exam)
     if _unanswered(probes) or any(sample.error for stage in ran for sample in stage.samples):
         after = _see_it_die(session, before)
     else:
@@ -76,7 +79,7 @@ def prove(
     if exam is None:
         return result
     lines = tuple(_decode_lines(journal.entries, before.time))
-    seen = replace(examining.look(session, exam, ran), lines=lines)
+    seen = replace(examining.look(session, exam, ran), lines=lines, before=under_way)
     return replace(
         result,
         checks=(*result.checks, *judge_exam(exam, seen)),

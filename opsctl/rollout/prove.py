@@ -11,8 +11,18 @@ from opsctl.events import Emit, Event
 from opsctl.journal import Acceptance, Entry
 from opsctl.rollout import diagnosing, examining
 from opsctl.rollout.session import Session, StartJournal
-from opsctl.sglang import DecodeBatch, ServerError, parse_all
-from opsctl.smoke import Check, Exam, Probes, SmokeResult, UnitFacts, judge, judge_exam, run_probes
+from opsctl.sglang import DecodeBatch, Load, ServerError, parse_all
+from opsctl.smoke import (
+    Check,
+    Exam,
+    Probes,
+    Ran,
+    SmokeResult,
+    UnitFacts,
+    judge,
+    judge_exam,
+    run_probes,
+)
 from opsctl.units.properties import Unit
 
 # After an exception in its forward SGLang needs about 1 s to die, up to 2.6 s measured.
@@ -54,10 +64,7 @@ def prove(
     )
     with session.client() as client:
         probes = run_probes(client, settings, service.model.served_name)
-    ran, under_way = (), None
-    if exam is not None and not _unanswered(probes):
-        under_way = examining.under_way(session, exam)
-        ran = examining.run(session, exam)
+    ran, under_way = _examined(session, exam, probes)
     if _unanswered(probes) or any(sample.error for stage in ran for sample in stage.samples):
         after = _see_it_die(session, before)
     else:
@@ -86,6 +93,16 @@ def prove(
         level=exam.level,
         exam={**seen.to_json(), "prompts": prompts_hash(exam.prompts)},
     )
+
+
+def _examined(
+    session: Session, exam: Exam | None, probes: Probes
+) -> tuple[tuple[Ran, ...], tuple[Load, ...] | None]:
+    """What came of the exam's requests, and what the server had under way before them."""
+    if exam is None or _unanswered(probes):
+        return (), None
+    before = examining.under_way(session, exam)
+    return examining.run(session, exam), before
 
 
 def facts(unit: Unit) -> UnitFacts:

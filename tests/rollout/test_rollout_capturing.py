@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rollout_tools import SERVICE, facts
 
 from opsctl.errors import Refused
 from opsctl.report import Report
-from opsctl.rollout import baselining, capturing, commands
-from opsctl.rollout.run import Options
+from opsctl.rollout import baselining, capturing, commands, steps
+from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 
 HOST = cast(Session, SimpleNamespace(emit=lambda _: None))
@@ -77,3 +78,18 @@ def test_it_goes_back_whatever_the_capture_came_to(
     with pytest.raises(type(error)):
         capture()
     assert starts == [True, False]
+
+
+def test_a_start_that_could_not_be_made_is_refused_before_the_stop() -> None:
+    def call(op: str, **_: Any) -> None:
+        assert op == "check_plain"
+        raise Refused("no option to leave out", code="not_speculative")
+
+    session = SimpleNamespace(
+        inspect=facts, service=SERVICE, host=SimpleNamespace(name="alpha"), call=call
+    )
+    run = Run("restart", cast(Session, session), Options(plain=True))
+    with pytest.raises(Refused, match="no option to leave out"):
+        steps.preflight(run)
+    run = Run("restart", cast(Session, session), Options())
+    assert "active" in steps.preflight(run), "with speculation nobody asks"

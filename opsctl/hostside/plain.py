@@ -176,8 +176,11 @@ def _takes_next(option: str, following: List[_Word]) -> bool:
 def _nested(raw: str, value: str) -> str:
     assigned = _ASSIGNED.match(value)
     assert assigned is not None  # it matches anything
-    inner = _stripped(assigned.group(2))
-    return raw if inner == assigned.group(2) else _quote(assigned.group(1) + inner)
+    name, command = assigned.groups()
+    if command == raw:  # one word, of which this is a part: a path, say
+        return raw
+    inner = _stripped(command)
+    return raw if inner == command else _quote(name + inner)
 
 
 def _split(text: str) -> List[_Word]:

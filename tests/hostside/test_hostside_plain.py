@@ -80,6 +80,8 @@ OPTIONS = st.lists(
             ("--enable-metrics", ("--enable-metrics",)),
             ("--tp-size=8", ("--tp-size=8",)),
             ("--model-path /m-speculative", ("--model-path", "/m-speculative")),
+            ("--model-path /m--speculative-x", ("--model-path", "/m--speculative-x")),
+            ('--chat-template="/m--speculative-x"', ("--chat-template=/m--speculative-x",)),
             ('--chat-template "/a b%i"', ("--chat-template", "/a b%i")),
             ("$MORE", ("$MORE",)),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,25 @@ from opsctl.text import counted
 
 # Which arguments decide what is computed, and so whether answers can be compared at all.
 _PRECISION = ("dtype", "quantization", "kv_cache_dtype")
+_OVERRIDES = "json_model_override_args"
+# Those that decide the answers or the speed, by SGLang's names, beside all of _SPECULATIVE. Nothing
+# else is kept: others may hold credentials, such as hicache_storage_backend_extra_config.
+_KEPT = frozenset(
+    f"""
+    model_path revision load_format trust_remote_code device random_seed {_OVERRIDES}
+    {" ".join(_PRECISION)} quantization_param_path torchao_config context_length
+    tp_size dp_size pp_size ep_size nnodes moe_dense_tp_size enable_dp_attention enable_dp_lm_head
+    attention_backend decode_attention_backend prefill_attention_backend sampling_backend
+    moe_runner_backend mamba_backend linear_attn_backend mamba_ssm_dtype
+    page_size chunked_prefill_size max_prefill_tokens max_running_requests max_total_tokens
+    mem_fraction_static schedule_policy schedule_conservativeness disable_radix_cache
+    enable_hierarchical_cache cuda_graph_bs cuda_graph_max_bs disable_cuda_graph
+    disable_cuda_graph_padding disable_overlap_schedule enable_mixed_chunk enable_torch_compile
+    enable_two_batch_overlap enable_deterministic_inference num_continuous_decode_steps
+    disable_custom_all_reduce enable_flashinfer_allreduce_fusion triton_attention_num_kv_splits
+    """.split()
+)
+_SPECULATIVE = "speculative_"
 
 
 class _Model(BaseModel):
@@ -24,8 +44,8 @@ class _Model(BaseModel):
 class Identity(_Model):
     """Which server: what must be the same (model and precision), and what is good to know.
 
-    `files` are the SHA-256 of the model's small files and of the names and sizes of its
-    weights; `precision` is the type that logits are computed in.
+    `files` are the SHA-256 of the model's small files and of its weights as `hostside.model`
+    samples them; `precision` is the type that logits are computed in.
     """
 
     served_name: str
@@ -38,6 +58,16 @@ class Identity(_Model):
     algorithm: str = ""
     arguments: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def _override(self) -> str:
+        """What --json-model-override-args says, in one form; empty for nothing."""
+        text = str(self.arguments.get(_OVERRIDES) or "")
+        try:
+            found = json.loads(text or "{}")
+        except ValueError:
+            return text
+        return json.dumps(found, sort_keys=True) if found else ""
+
     def unlike(self, other: Identity) -> list[str]:
         """Why the answers of the two cannot be compared; empty if they can."""
         found = [
@@ -46,6 +76,7 @@ class Identity(_Model):
                 ("the precision", self.precision, other.precision),
                 ("the quantization", self.quantization, other.quantization),
                 ("the type of the KV cache", self.kv_cache_dtype, other.kv_cache_dtype),
+                ("the override of the model's configuration", self._override, other._override),
             )
             if ours != theirs
         ]
@@ -173,6 +204,12 @@ def identity(
         arguments={
             key: value
             for key, value in info.items()
-            if isinstance(value, str | int | float | bool) and key != "internal_states"
+            if (key in _KEPT or key.startswith(_SPECULATIVE)) and _simple(value)
         },
     )
+
+
+def _simple(value: object) -> bool:
+    """A scalar, or a list of such, as of batch sizes."""
+    parts = value if isinstance(value, list) else [value]
+    return all(isinstance(part, str | int | float) for part in parts)

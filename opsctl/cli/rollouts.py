@@ -113,7 +113,7 @@ def restart(
     lock_wait: opt.LockWaitOption = None,
     plain: Annotated[
         bool,
-        typer.Option("--plain", help="Without speculative decoding, until the next start."),
+        typer.Option("--plain", help="Without speculation, until opsctl starts it again."),
     ] = False,
     smoke: opt.SmokeOption = "quick",
     yes: opt.YesOption = False,

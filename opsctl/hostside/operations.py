@@ -19,6 +19,7 @@ from . import (
     importers,
     journal,
     model,
+    plain,
     probe,
     prune,
     unit,
@@ -261,6 +262,11 @@ def check_swap(site: Site, number: int) -> None:
     examine(_state(site), _install(site), number)
 
 
+def check_plain(site: Site) -> None:
+    """Whether the unit could be started without speculation; changes nothing, needs no lock."""
+    plain.dropin(site["unit"])
+
+
 def conclude(
     site: Site, number: int, status: str, verdict: Record, load_seconds: Optional[float] = None
 ) -> None:
@@ -344,6 +350,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "stage": stage_generation,
     "swap": swap_generation,
     "check_swap": check_swap,
+    "check_plain": check_plain,
     "conclude": conclude,
     "record_load": record_load,
     "generations": generations,

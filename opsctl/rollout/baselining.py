@@ -93,18 +93,32 @@ def every(session: Session) -> list[Baseline]:
 
 
 def named(session: Session, name: str) -> Baseline:
-    """A baseline by its id on the host, or by a file here.
+    """A baseline by its id on the host, or by a file here, which a `/` or `.json` tells.
 
     Raises:
-        UsageError: neither, or no baseline.
+        UsageError: there is no such file, or it is no baseline.
+        Refused: the host has none of that id.
     """
-    path = Path(name)
-    if path.is_file():
-        try:
-            return load(path.read_text(encoding="utf-8"), name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {name}: {error}", remedy="give a baseline") from None
+    if "/" in name or name.endswith(".json") or _is_file(name):
+        return _of_file(name)
     return load(session.call("read_baseline", name=name), name)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # a name that is too long for one
+        return False
+
+
+def _of_file(name: str) -> Baseline:
+    try:
+        return load(Path(name).read_text(encoding="utf-8"), name)
+    except (OSError, ValueError) as error:  # of its name or of its content
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UsageError(
+            f"cannot read {name}: {why}", remedy="opsctl baseline export writes one"
+        ) from None
 
 
 def choose(session: Session, now: Identity, name: str | None) -> tuple[Baseline | None, str]:
@@ -153,7 +167,7 @@ def export(session: Session, name: str | None) -> tuple[Report, str]:
     if not names:
         raise Refused(
             "there is no baseline to export",
-            remedy=f"opsctl baseline capture {session.host.name}",
+            remedy=f"opsctl baseline capture {session.host.name} --restart",
             code="no_such_baseline",
         )
     text: str = session.call("read_baseline", name=names[0])
@@ -163,7 +177,7 @@ def export(session: Session, name: str | None) -> tuple[Report, str]:
 
 def bring(session: Session, path: Path) -> Report:
     """Put an exported one on the host."""
-    found = named(session, str(path))
+    found = _of_file(str(path))
     kept = session.call("write_baseline", name=found.id, text=found.model_dump_json())
     text = f"{found.label} is kept in {kept['path']}"
     return plain_report(session, "baseline import", text, data=_row(found))

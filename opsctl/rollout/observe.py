@@ -51,7 +51,7 @@ def status(session: Session) -> Report:
         verdict = "inconclusive"  # what serves now will be taken away
     text = f"{unit.name} is {unit.state}, {place}{label}, {serving.text}"
     if unit.plain:
-        text += ", without speculation until its next start"
+        text += ", without speculation until opsctl starts it again"
     by_hand = adopted_text(generation)
     reasons = [*trouble, *pending]
     told = tuple(reasons)

@@ -167,7 +167,7 @@ class Session:
         return Unit.from_show(self.remote.call("unit_state", unit=self.service.unit))
 
     def control(self, verb: str, *, speculative: bool = True) -> Unit:
-        """Queue a job of the unit's. A start without speculation is one until the next start."""
+        """Queue a job of the unit's. Without speculation it is so until opsctl starts it again."""
         found = self.call("unit_control", verb=verb, who=whoami(), speculative=speculative)
         return Unit.from_show(found)
 

@@ -73,6 +73,8 @@ def preflight(run: Run) -> str:
     if run.command == "rollback":
         # Of another version, or with a content lost: to be known before the service stops.
         run.session.call("check_swap", number=run.target)
+    if run.options.plain:
+        run.session.call("check_plain")  # likewise
     run.unit_before = Unit.from_show(facts["unit"])
     generation = facts["generation"]
     run.origin = generation["number"] if generation else None

@@ -106,6 +106,9 @@ def test_tokens_after_the_end(finish: str, asked: int, outcome: str) -> None:
         ({"precision": "float16"}, "the precision is bfloat16 there and float16 here"),
         ({"quantization": "fp8"}, "the quantization is none there and fp8 here"),
         ({"kv_cache_dtype": "fp8_e5m2"}, "the type of the KV cache"),
+        ({"arguments": {"json_model_override_args": "{}"}}, ""),
+        ({"arguments": {"json_model_override_args": '{"a": 1}'}}, 'none there and {"a": 1} here'),
+        ({"arguments": {"json_model_override_args": "{half"}}, "none there and {half here"),
         ({"files": {"config.json": "b"}}, "another one (config.json)"),
         ({"files": {"config.json": "a", "w": "c"}}, "another one (w)"),
     ],
@@ -114,6 +117,14 @@ def test_unlike(changes: dict[str, Any], says: str) -> None:
     found = TINY.unlike(TINY.model_copy(update=changes))
     assert len(found) == bool(says)
     assert says in "".join(found)
+
+
+def test_the_form_of_an_override_is_no_difference() -> None:
+    first, again = (
+        TINY.model_copy(update={"arguments": {"json_model_override_args": text}})
+        for text in ('{"a": 1, "b": 2}', '{"b":2,"a":1}')
+    )
+    assert first.unlike(again) == []
 
 
 @pytest.mark.parametrize(
@@ -140,11 +151,22 @@ def test_identity_keeps_what_is_good_to_know() -> None:
         "internal_states": [{}],
         "cuda_graph_bs": [1, 2],
         "tp_size": 8,
+        "speculative_ddtree_budget": 16,
+        "api_key": "hunter2",
+        "hicache_storage_backend_extra_config": '{"token": "hunter2"}',
+        "model_loader_extra_config": '{"token": "hunter2"}',
+        "some_new_argument": "hunter2",
     }
     found = identity(info, "tiny", {"files": {"config.json": "a"}, "quantization": "fp8"})
     assert (found.algorithm, found.kv_cache_dtype, found.quantization) == ("", "", "fp8")
-    assert found.arguments["tp_size"] == 8
-    assert "internal_states" not in found.arguments
+    assert found.arguments == {
+        "dtype": "bfloat16",
+        "kv_cache_dtype": "auto",
+        "model_path": "/m",
+        "cuda_graph_bs": [1, 2],
+        "tp_size": 8,
+        "speculative_ddtree_budget": 16,
+    }
 
 
 def test_an_answer_of_a_generation() -> None:

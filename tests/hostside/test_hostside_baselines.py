@@ -60,12 +60,44 @@ def test_which_model(tmp_path: Path) -> None:
     first = folder(tmp_path / "a", config, tokenizer__json=b"{}", model__safetensors=b"12345")
     assert (first["dtype"], first["quantization"]) == ("bfloat16", "gptq")
     assert set(first["files"]) == {"config.json", "tokenizer.json", "weights"}
-    same = folder(tmp_path / "b", config, tokenizer__json=b"{}", model__safetensors=b"54321")
-    assert same == first, "of weights only name and size count"
+    same = folder(tmp_path / "b", config, tokenizer__json=b"{}", model__safetensors=b"12345")
+    assert same == first
+    tuned = folder(tmp_path / "b", config, model__safetensors=b"12355")
+    assert tuned["files"]["weights"] != first["files"]["weights"]
     larger = folder(tmp_path / "b", config, model__safetensors=b"543210")
     assert larger["files"]["weights"] != first["files"]["weights"]
     other = folder(tmp_path / "a", config, tokenizer__json=b"{ }")
     assert other["files"]["tokenizer.json"] != first["files"]["tokenizer.json"]
+
+
+def test_weights_are_sampled(tmp_path: Path) -> None:
+    content = bytearray(4 << 20)
+    seen = []
+    for place in (None, 0, 70_000, len(content) // 3, len(content) - 1):
+        content[:] = bytes(len(content))
+        if place is not None:
+            content[place] = 1
+        found = folder(tmp_path / "a", {}, model__safetensors=bytes(content))
+        seen.append(found["files"]["weights"])
+    assert seen[2] == seen[0], "between two pieces"
+    assert len({seen[0], seen[1], seen[3], seen[4]}) == 4
+
+
+def test_odd_files(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    (tmp_path / "tokenizer.json").symlink_to("nowhere")
+    before = model.facts(str(tmp_path))
+    assert before == {"files": {}, "dtype": "", "quantization": ""}
+    (tmp_path / "model.safetensors").symlink_to("nowhere")
+    (tmp_path / "more.bin").mkdir()
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert set(model.facts(str(tmp_path))["files"]) == {"weights"}
+
+
+@pytest.mark.parametrize("odd", [["gptq"], "gptq", 8, None])
+def test_an_odd_quantization(tmp_path: Path, odd: Any) -> None:
+    found = folder(tmp_path, {"quantization_config": odd, "text_config": odd, "dtype": "half"})
+    assert (found["dtype"], found["quantization"]) == ("half", "")
 
 
 def test_a_model_within_a_model(tmp_path: Path) -> None:
@@ -74,7 +106,7 @@ def test_a_model_within_a_model(tmp_path: Path) -> None:
     assert (found["dtype"], found["quantization"]) == ("bfloat16", "compressed-tensors")
 
 
-@pytest.mark.parametrize("config", ["[1]", "{half", ""])
+@pytest.mark.parametrize("config", ["[1]", "{half", "", "[" * 100_000])
 def test_a_config_that_is_none(tmp_path: Path, config: str) -> None:
     (tmp_path / "config.json").write_text(config)
     found = model.facts(str(tmp_path))

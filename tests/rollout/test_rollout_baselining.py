@@ -13,7 +13,7 @@ from opsctl.baseline import Answer, Baseline, Identity
 from opsctl.errors import Refused, UsageError
 from opsctl.events import Event
 from opsctl.rollout import baselining
-from opsctl.rollout.baselining import choose, export, take
+from opsctl.rollout.baselining import bring, choose, export, named, take
 from opsctl.rollout.session import Session
 from opsctl.smoke import ServerFacts
 
@@ -103,8 +103,9 @@ def test_without_one_the_way_to_one_is_told() -> None:
     found, told = choose(session(), NOW, None)
     assert found is None
     assert "opsctl baseline capture alpha" in told
-    with pytest.raises(Refused, match="no baseline to export"):
+    with pytest.raises(Refused, match="no baseline to export") as caught:
         export(session(), None)
+    assert caught.value.remedy == "opsctl baseline capture alpha --restart"
 
 
 def test_a_damaged_one_is_left_out_and_said() -> None:
@@ -122,6 +123,25 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path.write_text("[]")
     with pytest.raises(UsageError, match=r"b\.json is no baseline"):
         choose(session(), NOW, str(path))
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "./nowhere", "/", "a/" + "b" * 5000, "a\0.json"])
+def test_a_file_that_is_not_there(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        choose(session(), NOW, name)
+
+
+def test_what_is_no_file_is_an_id_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = baseline()
+    assert named(session(known), known.id) == known
+    with pytest.raises(KeyError):  # as the host is asked for it
+        named(session(), "b" * 5000)
+    Path("mine").write_text(known.model_dump_json())
+    assert named(session(), "mine") == known
+    assert bring(session(), Path("mine")).data["id"] == known.id
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def _patchset(unit: Unit, patchset: PatchSet | OpsctlError | None) -> Iterator[F
         yield Finding(
             "arguments",
             "warn",
-            "not checked: it was started without speculation, and its next start has its own",
+            "not checked: it was started without speculation; a start by opsctl has them again",
             "opsctl restart",
         )
     elif unmet:

@@ -64,7 +64,13 @@ def started(place: Path, **more: str) -> subprocess.Popen[bytes]:
         **more,
     }
     script = [str(CI / "generic.sh"), "ct200", "ddtree@1.1.0"]
-    return subprocess.Popen(script, cwd=place, env=environment)
+    # Where the tests themselves run in the background, SIGINT is ignored, and stays so in children:
+    # a shell cannot trap what was ignored when it began.
+    mine = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(script, cwd=place, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, mine)
 
 
 @pytest.mark.parametrize("code", [0, 3, 10, 11, 12])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from opsctl.baseline import Baseline
 from opsctl.gate.model import Quantiles, Shown, Soak
-from opsctl.smoke import SmokeResult, mean_accept_len
+from opsctl.smoke import SmokeResult, judged, mean_accept_len
 from opsctl.traffic import Sample
 
 
@@ -52,12 +52,8 @@ class Soaked:
         """Answers that the baseline calls wrong; None without one."""
         if baseline is None:
             return None
-        judged = [
-            baseline.judge(s.job.sha256, s.answer.output_ids, s.job.request.max_new_tokens)
-            for s in self.samples
-            if s.answer is not None
-        ]
-        known = [each for each in judged if each is not None]
+        found = [judged(sample, baseline) for sample in self.samples]
+        known = [each for each in found if each is not None]
         return sum(each.outcome == "wrong" for each in known) if known else None
 
 

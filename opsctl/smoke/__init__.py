@@ -6,6 +6,7 @@
 from opsctl.smoke.exam import Exam, Seen
 from opsctl.smoke.exam import judge as judge_exam
 from opsctl.smoke.judge import judge
+from opsctl.smoke.lossless import judged
 from opsctl.smoke.model import CHECKS, Check, Probes, SmokeResult, UnitFacts, Verdict
 from opsctl.smoke.probes import run_probes
 from opsctl.smoke.resume import resume
@@ -28,6 +29,7 @@ __all__ = [
     "Verdict",
     "judge",
     "judge_exam",
+    "judged",
     "mean_accept_len",
     "resume",
     "run_probes",

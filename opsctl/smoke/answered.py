@@ -9,8 +9,9 @@ from opsctl.baseline import Baseline, Prompt
 from opsctl.repetition import tail_loop
 from opsctl.sglang import GenerateAnswer, ServerError
 from opsctl.smoke.judge import MIN_TOKENS
+from opsctl.smoke.lossless import judged
 from opsctl.smoke.model import QUOTE, Check
-from opsctl.smoke.stages import ALONE, CONTINUED, PULSE, Ran
+from opsctl.smoke.stages import ALONE, CONTINUED, PULSE, Ran, stage_of
 from opsctl.text import counted
 from opsctl.traffic import Sample
 
@@ -56,7 +57,7 @@ def _answered(ran: Sequence[Ran], healthy: bool | None) -> Check:
     lost = [(stage, error) for stage, error in errors if not _refused(error)]
     if errors:
         stage, _ = (lost or errors)[0]
-        pulse = _one(ran, PULSE)
+        pulse = stage_of(ran, PULSE)
         alive = None if pulse is None else pulse.samples[0].answer is not None
         here = [error for each, error in lost or errors if each is stage]
         return _unanswered(stage, here, healthy, alive)
@@ -186,7 +187,7 @@ def _led_into(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None)
     until = job.given + len(answer.output_ids)
     expected = tail_loop(baseline.begun(job.sha256, until)[job.given :]) if baseline else None
     looped = expected is not None and expected.degenerate
-    return looped or _tied(sample, answer, baseline)
+    return looped or _tied(sample, baseline)
 
 
 def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | None) -> Check:
@@ -204,7 +205,7 @@ def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | N
         known = baseline.answer(prompt.sha256) if baseline else None
         if known is None or prompt.answer.lower() not in known.text.lower():
             continue
-        if tokens < prompt.tokens or _tied(sample, answer, baseline):
+        if tokens < prompt.tokens or _tied(sample, baseline):
             continue
         judged += 1
         if prompt.answer.lower() not in answer.text.lower():
@@ -215,23 +216,15 @@ def _short(ran: Sequence[Ran], prompts: Sequence[Prompt], baseline: Baseline | N
     return Check(name, "pass", f"{judged} right")
 
 
-def _tied(sample: Sample, answer: GenerateAnswer, baseline: Baseline | None) -> bool:
+def _tied(sample: Sample, baseline: Baseline | None) -> bool:
     """Whether the answer left the baseline at a near tie."""
-    job = sample.job
-    if baseline is None:
-        return False
-    ids = baseline.begun(job.sha256, job.given) + answer.output_ids
-    found = baseline.judge(job.sha256, ids, job.given + job.request.max_new_tokens)
+    found = judged(sample, baseline) if baseline else None
     return found is not None and found.outcome == "near_tie"
-
-
-def _one(ran: Sequence[Ran], name: str) -> Ran | None:
-    return next((stage for stage in ran if stage.stage.name == name), None)
 
 
 def _streaming(ran: Sequence[Ran]) -> Check:
     name = "streaming"
-    whole, streamed = _one(ran, ALONE), _one(ran, "streamed")
+    whole, streamed = stage_of(ran, ALONE), stage_of(ran, "streamed")
     first = whole.samples[0].answer if whole else None
     second = streamed.samples[0].answer if streamed else None
     if first is None or second is None:
@@ -254,7 +247,7 @@ def _streaming(ran: Sequence[Ran]) -> Check:
 
 def _hang_up(ran: Sequence[Ran]) -> Check:
     """That those beside it are right is `lossless`'s to say; that they came is here."""
-    name, stage = "hang_up", _one(ran, "hang-up")
+    name, stage = "hang_up", stage_of(ran, "hang-up")
     if stage is None:
         return Check(name, "inconclusive", "not reached")
     errors = [sample.error for sample in stage.samples if sample.error]
@@ -270,7 +263,7 @@ def _hang_up(ran: Sequence[Ran]) -> Check:
 
 
 def _limit(ran: Sequence[Ran]) -> Check:
-    name, stage = "context_limit", _one(ran, "limit")
+    name, stage = "context_limit", stage_of(ran, "limit")
     if stage is None:
         return Check(name, "skipped", "a long context: --deep asks at its limit")
     sample = stage.samples[0]

@@ -14,8 +14,8 @@ from opsctl.sglang import DecodeBatch, Load
 from opsctl.smoke import answered, lossless, speculation
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.speculation import Thresholds, mean_accept_len
-from opsctl.smoke.stages import ALONE, Level, Ran
+from opsctl.smoke.speculation import Thresholds, accept_len_alone
+from opsctl.smoke.stages import Level, Ran
 from opsctl.text import counted
 
 
@@ -52,8 +52,7 @@ class Seen:
     @property
     def accept_len(self) -> float | None:
         """Tokens a verify step, the prompts one at a time."""
-        alone = (stage for stage in self.ran if stage.stage.name == ALONE)
-        return mean_accept_len(s.answer for stage in alone for s in stage.samples if s.answer)
+        return accept_len_alone(self.ran)
 
     def to_json(self) -> dict[str, Any]:
         """The stages with their times; seconds."""

@@ -11,7 +11,7 @@ from opsctl.baseline import Baseline, Divergence
 from opsctl.sglang import GenerateAnswer
 from opsctl.smoke.model import QUOTE, Check
 from opsctl.smoke.server import padded
-from opsctl.smoke.stages import ALONE, CONTINUED, RESUMED, Ran, answers_alone
+from opsctl.smoke.stages import ALONE, CONTINUED, RESUMED, Ran, answers_alone, stage_of
 from opsctl.text import counted
 from opsctl.traffic import Sample
 
@@ -48,6 +48,22 @@ class Compared:
         return answer is not None and (answer.cached_tokens or 0) > 1
 
 
+def judged(
+    sample: Sample, baseline: Baseline, begun: tuple[int, ...] | None = None
+) -> Divergence | None:
+    """What the baseline says of an answer with its beginning: `begun`, or as many of the baseline's
+    own tokens as its prompt had. Of a client that went away what it got. None without an answer, or
+    one to compare with."""
+    job, answer = sample.job, sample.answer
+    if answer is None:
+        return None
+    if begun is None:
+        begun = baseline.begun(job.sha256, job.given)
+    gone = job.request.hang_up_after is not None
+    asked = len(answer.output_ids) if gone else job.request.max_new_tokens
+    return baseline.judge(job.sha256, begun + answer.output_ids, len(begun) + asked)
+
+
 def compared(ran: Sequence[Ran], baseline: Baseline) -> list[Compared]:
     """Every answer that the baseline has one for; of a client that went away what it got, and of
     a continued or resumed answer its beginning as well."""
@@ -58,20 +74,17 @@ def compared(ran: Sequence[Ran], baseline: Baseline) -> list[Compared]:
             answer = sample.answer
             if answer is None:
                 continue
-            asked = sample.job.request.max_new_tokens
-            if sample.job.request.hang_up_after:
-                asked = len(answer.output_ids)
             begun = baseline.begun(sample.job.sha256, sample.job.given)
             if name == CONTINUED:
                 begun = _beginning(whole[sample.job.sha256], sample)
                 if not begun:
                     continue
-            ids, asked = begun + answer.output_ids, asked + len(begun)
-            divergence = baseline.judge(sample.job.sha256, ids, asked)
+            divergence = judged(sample, baseline, begun)
             if divergence is not None:
+                ids = begun + answer.output_ids
                 until = _until(divergence, len(baseline.begun(sample.job.sha256, len(ids))))
-                judged = max(0, until - len(begun))
-                found.append(Compared(name, at_once, sample, ids, divergence, judged))
+                told = max(0, until - len(begun))
+                found.append(Compared(name, at_once, sample, ids, divergence, told))
     return found
 
 
@@ -252,8 +265,8 @@ def _shown(each: Compared, baseline: Baseline) -> dict[str, Any]:
 def _canary(ran: Sequence[Ran], found: Sequence[Compared]) -> Check:
     """After all the rest a sound server still says what it said before."""
     name = "canary"
-    by_name = {stage.stage.name: stage.samples[0] for stage in ran}
-    before, after = by_name.get(ALONE), by_name.get("canary")
+    alone, again = stage_of(ran, ALONE), stage_of(ran, "canary")
+    before, after = (stage.samples[0] if stage else None for stage in (alone, again))
     first = before.answer if before else None
     last = after.answer if after else None
     if first is None or last is None:

@@ -13,7 +13,8 @@ from typing import Final
 
 from opsctl.baseline import Baseline
 from opsctl.sglang import Completions, Generation, ServerError
-from opsctl.smoke.stages import ALONE, RESUMED, Ran, Stage
+from opsctl.smoke.lossless import judged
+from opsctl.smoke.stages import ALONE, RESUMED, Ran, Stage, stage_of
 from opsctl.traffic import Job, Sample, together
 
 _MOST: Final = 6  # times of one answer
@@ -25,7 +26,7 @@ async def resume(
 ) -> Ran | None:
     """The rest of each answer of the first stage that left the baseline at a near tie, one at a
     time; None where none did. `timeout` is for each request, in seconds."""
-    alone = next((stage for stage in ran if stage.stage.name == ALONE), None)
+    alone = stage_of(ran, ALONE)
     found: list[Sample] = []
     for sample in alone.samples if alone else ():
         found += await _rest(client, sample, baseline, timeout)
@@ -55,14 +56,10 @@ async def _rest(
 
 def _next(sample: Sample, baseline: Baseline, prompt: tuple[int, ...]) -> Job | None:
     """What to ask after `sample`, if it left the baseline at a near tie before its end."""
-    job, answer = sample.job, sample.answer
-    if answer is None:
-        return None
-    asked = job.given + job.request.max_new_tokens
-    ids = baseline.begun(job.sha256, job.given) + answer.output_ids
-    found = baseline.judge(job.sha256, ids, asked)
+    job, found = sample.job, judged(sample, baseline)
     if found is None or found.outcome != "near_tie" or found.index is None:
         return None
+    asked = job.given + job.request.max_new_tokens
     given = baseline.begun(job.sha256, found.index + 1)
     whole = len(baseline.begun(job.sha256, asked))  # a reference may have stopped before
     if whole - len(given) < _LEAST:

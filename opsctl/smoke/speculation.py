@@ -9,7 +9,7 @@ from opsctl.sglang import DecodeBatch, GenerateAnswer
 from opsctl.smoke.judge import MIN_TOKENS
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
-from opsctl.smoke.stages import ALONE, ONE, Ran
+from opsctl.smoke.stages import ALONE, ONE, Ran, stage_of
 from opsctl.traffic import Sample
 
 
@@ -46,6 +46,16 @@ def mean_accept_len(answers: Iterable[GenerateAnswer]) -> float | None:
     return sum(length * count for length, count in known) / steps if steps else None
 
 
+def accept_len_alone(ran: Iterable[Ran]) -> float | None:
+    """The same over the prompts one at a time."""
+    alone = stage_of(ran, ALONE)
+    return (
+        mean_accept_len(sample.answer for sample in alone.samples if sample.answer)
+        if alone
+        else None
+    )
+
+
 def checks(
     ran: Sequence[Ran],
     facts: ServerFacts,
@@ -63,14 +73,10 @@ def checks(
         yield Check("verify_steps", "skipped", "the server runs without speculation")
         return
     yield _steps(ran)
-    mean = mean_accept_len(_answers(stage for stage in ran if stage.stage.name == ALONE))
+    mean = accept_len_alone(ran)
     yield _mean(mean, facts.draft_tokens, thresholds)
     yield _batches(ran, thresholds.batch)
     yield _before(mean, previous, thresholds.previous)
-
-
-def _answers(ran: Iterable[Ran]) -> list[GenerateAnswer]:
-    return [s.answer for stage in ran for s in stage.samples if s.answer is not None]
 
 
 def _steps(ran: Sequence[Ran]) -> Check:
@@ -115,7 +121,7 @@ def _batches(ran: Sequence[Ran], least: float) -> Check:
     """Against the same requests one at a time: a longer answer to the same prompt is another text,
     which may be easier to draft."""
     name = "acceptance_in_batches"
-    alone = next((stage for stage in ran if stage.stage.name == ONE), None)
+    alone = stage_of(ran, ONE)
     if alone is None:
         return Check(name, "skipped", "the requests of a batch were not asked one at a time")
     first = {_asked(sample): sample.answer for sample in alone.samples if sample.answer}

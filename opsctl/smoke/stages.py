@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -136,10 +136,9 @@ def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:
     """Prompts with the beginning of their answer behind them, as the next turn of a chat has it;
     what is asked for is the rest of the answer alone. So the KV of generated tokens is taken from
     the prefix cache, which no prompt of its own does."""
-    by_name = {stage.stage.name: stage for stage in ran}
-    whole = answers_alone(ran)
+    one, whole = stage_of(ran, ONE), answers_alone(ran)
     jobs = []
-    for sample in by_name[ONE].samples if ONE in by_name else ():
+    for sample in one.samples if one else ():
         first, all_of_it = sample.answer, whole.get(sample.job.sha256)
         if first is None or all_of_it is None:
             continue
@@ -153,15 +152,16 @@ def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
+def stage_of(ran: Iterable[Ran], name: str) -> Ran | None:
+    """The one of that name, if it was reached."""
+    return next((stage for stage in ran if stage.stage.name == name), None)
+
+
 def answers_alone(ran: Sequence[Ran]) -> dict[str, GenerateAnswer]:
     """Of the stage "alone", by the prompt's hash."""
-    return {
-        sample.job.sha256: sample.answer
-        for stage in ran
-        if stage.stage.name == ALONE
-        for sample in stage.samples
-        if sample.answer is not None
-    }
+    alone = stage_of(ran, ALONE)
+    samples = alone.samples if alone else ()
+    return {sample.job.sha256: sample.answer for sample in samples if sample.answer is not None}
 
 
 def _job(

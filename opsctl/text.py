@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # who only counts needs no pydantic
+    from pydantic import ValidationError
 
 
 def counted(number: int, noun: str) -> str:
@@ -46,3 +50,10 @@ def moment(seconds: float, now: float | None = None) -> str:
 def clock(seconds: float) -> str:
     """A moment (Unix seconds) in this machine's time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def first_fault(error: ValidationError) -> str:
+    """Of what pydantic finds wrong with a file the first: the key and why."""
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"]) or "the file"
+    return f"{where}: {fault['msg'].removeprefix('Value error, ')}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from opsctl.baseline.compare import Divergence, compare, tolerance
 from opsctl.errors import UsageError
 from opsctl.sglang import GenerateAnswer
-from opsctl.text import counted
+from opsctl.text import counted, first_fault
 
 # Which arguments decide what is computed, and so whether answers can be compared at all.
 _PRECISION = ("dtype", "quantization", "kv_cache_dtype")
@@ -170,10 +170,8 @@ def load(text: str, name: str) -> Baseline:
     try:
         return Baseline.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{name} is no baseline: {where}: {first['msg']}".replace(": :", ":"),
+            f"{name} is no baseline: {first_fault(error)}",
             remedy="opsctl baseline export writes one",
         ) from None
 

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsctl.errors import UsageError
+from opsctl.text import first_fault
 from opsctl.yamltext import load
 
 Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
@@ -89,7 +90,7 @@ def read(path: Path) -> tuple[Prompt, ...]:
         content: Any = load(path.read_text(encoding="utf-8"))
         prompts = _File.model_validate(content).prompts
     except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = _first(error) if isinstance(error, ValidationError) else str(error)
+        reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise UsageError(
             f"the prompts in {path}: {reason}",
             remedy="opsctl/baseline/prompts.yaml shows the form",
@@ -99,8 +100,3 @@ def read(path: Path) -> tuple[Prompt, ...]:
     if twice is not None:
         raise UsageError(f"the prompts in {path}: {twice} stands twice", remedy="rename one")
     return prompts
-
-
-def _first(error: ValidationError) -> str:
-    found = error.errors()[0]
-    return f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"

@@ -109,6 +109,22 @@ def ask(question: str, *, yes: bool, about: str = "") -> None:
         raise errors.Refused("not applied", code=DECLINED)
 
 
+def seconds_of(option: str, text: str, example: str = "15m", **bounds: float) -> float:
+    """An option's duration in seconds; `bounds` are `parse_duration`'s.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from opsctl.inventory import parse_duration
+
+    try:
+        return parse_duration(text, **bounds)
+    except ValueError as error:
+        raise errors.UsageError(
+            f"{option}: {error}", remedy=f"such as {option} {example}"
+        ) from None
+
+
 def chosen_options(
     budget: str | None = None,
     stall: str | None = None,
@@ -121,18 +137,14 @@ def chosen_options(
     Raises:
         UsageError: one is no duration.
     """
-    from opsctl.inventory import parse_duration
     from opsctl.rollout.run import Options
 
-    seconds: dict[str, Any] = {}
     given = {"budget": budget, "stall": stall, "lock_wait": lock_wait}
-    for name, value in given.items():
-        option = "--" + name.replace("_", "-")
-        try:
-            if value is not None:
-                seconds[name] = parse_duration(value)
-        except ValueError as error:
-            raise errors.UsageError(f"{option}: {error}", remedy=f"such as {option} 15m") from None
+    seconds: dict[str, Any] = {
+        name: seconds_of("--" + name.replace("_", "-"), value)
+        for name, value in given.items()
+        if value is not None
+    }
     return Options(why=why, **seconds, **others)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli import options as opt
-from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.context import Command, ask, chosen_options, on_host, seconds_of
 from opsctl.cli.rollouts import describe
 from opsctl.cli.smoke import BaselineOption, PromptsOption, check_lines
 from opsctl.errors import OpsctlError, UsageError
@@ -121,14 +121,9 @@ def gate(
 
 
 def _with_soak(policy: Policy, soak: str | None) -> Policy:
-    from opsctl.inventory import parse_duration
-
     if soak is None:
         return policy
-    try:
-        seconds = parse_duration(soak)
-    except ValueError as error:
-        raise UsageError(f"--soak: {error}", remedy="such as --soak 10m") from None
+    seconds = seconds_of("--soak", soak, "10m")
     return policy.model_copy(update={"soak": policy.soak.model_copy(update={"seconds": seconds})})
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from opsctl.cli.context import Command, on_host
+from opsctl.cli.context import Command, on_host, seconds_of
 from opsctl.cli.figures import live, show
 from opsctl.errors import UsageError
 
@@ -76,16 +76,11 @@ def metrics(
 
 
 def _seconds(since: int | None, last: str | None) -> float | None:
-    from opsctl.inventory import parse_duration
-
     if last is None:
         return None
     if since is not None:
         raise UsageError("--since and --last name two spans", remedy="give one of them")
-    try:
-        return parse_duration(last, longest=_LONGEST_SPAN)
-    except ValueError as error:
-        raise UsageError(f"--last: {error}", remedy="such as --last 10m") from None
+    return seconds_of("--last", last, "10m", longest=_LONGEST_SPAN)
 
 
 def _tell(command: Command, reading: Reading, previous: Previous) -> None:

@@ -18,7 +18,7 @@ from opsctl.errors import UsageError
 from opsctl.gate.model import GateCheck, Outcome, Phase
 from opsctl.inventory.models import Duration
 from opsctl.smoke import CHECKS, Level
-from opsctl.text import did_you_mean
+from opsctl.text import did_you_mean, first_fault
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -186,9 +186,7 @@ def read(path: Path | None) -> Policy:
     try:
         return Policy.model_validate(yamltext.load(path.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        reason = f"{where}: {first['msg'].removeprefix('Value error, ')}"
+        reason = first_fault(error)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = str(error)
     raise UsageError(

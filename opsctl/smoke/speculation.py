@@ -49,11 +49,8 @@ def mean_accept_len(answers: Iterable[GenerateAnswer]) -> float | None:
 def accept_len_alone(ran: Iterable[Ran]) -> float | None:
     """The same over the prompts one at a time."""
     alone = stage_of(ran, ALONE)
-    return (
-        mean_accept_len(sample.answer for sample in alone.samples if sample.answer)
-        if alone
-        else None
-    )
+    samples = alone.samples if alone else ()
+    return mean_accept_len(sample.answer for sample in samples if sample.answer)
 
 
 def checks(

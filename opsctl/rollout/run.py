@@ -17,7 +17,7 @@ from opsctl.rollout.diagnosing import patched_by
 from opsctl.rollout.examining import Wanted
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
-from opsctl.smoke import SmokeResult
+from opsctl.smoke import Exam, SmokeResult
 from opsctl.transport import Subscription
 from opsctl.units.properties import Unit
 
@@ -28,6 +28,7 @@ class Trial:
 
     policy: Policy
     wanted: Wanted
+    exam: Exam | None = None  # of the smoke test: None before it, and at the quick level
     baseline: Baseline | None = None
     before: Soaked | None = None  # the same load on the version before
     after: Soaked | None = None

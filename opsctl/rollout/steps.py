@@ -259,6 +259,7 @@ def smoke(run: Run) -> str:
         plain=run.options.plain,
     )
     if run.trial is not None and not run.undoing:
+        run.trial.exam = exam
         result = trial.softened(result, run.trial.policy)
     run.smoke = result
     emit_notes(result, run.session.emit)

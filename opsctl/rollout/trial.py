@@ -59,10 +59,14 @@ def soak(run: Run) -> str:
     trial, session = _trial(run), run.session
     if not trial.policy.soak.seconds:
         return "skipped by the policy"
-    identity, facts = subject(session)
-    trial.baseline, _ = baselining.choose(session, identity, trial.wanted.baseline)
+    if trial.exam is not None:  # it has found out what this start is
+        trial.baseline, prompts = trial.exam.baseline, trial.exam.prompts
+    else:
+        identity, facts = subject(session)
+        trial.baseline, _ = baselining.choose(session, identity, trial.wanted.baseline)
+        prompts = chosen_prompts(trial.wanted.prompts, facts)
     before = session.unit()
-    trial.after = _soak(session, trial, chosen_prompts(trial.wanted.prompts, facts))
+    trial.after = _soak(session, trial, prompts)
     after = session.unit()
     if after.invocation_id != before.invocation_id or not after.active:
         text = f"the server did not survive the soak: {after.state}"

@@ -3,7 +3,7 @@
     python validation/smoke.py --target FOLDER --draft FOLDER --package NAME=SITE [--package …] \\
         --into RESULT.json [--repeats 3] [--level standard]
 
-    python validation/smoke.py --page RESULT.json > RESULT.md
+    python validation/smoke.py --page RESULT.json [RESULT.json …] > RESULT.md
 
 SITE is a folder that holds an `sglang` package; the one named `whole` is the correct one: it serves
 plainly (the baseline is captured from it), with DFLASH and with DDTREE at every `--budgets`; each
@@ -94,8 +94,23 @@ def examine(server: Server, exam: Exam) -> dict[str, Any]:
     }
 
 
-def page(found: dict[str, Any], name: str) -> str:
-    """What came of it, for a person."""
+def page(paths: Sequence[Path]) -> str:
+    """What came of it, for a person: a table a file."""
+    founds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    tables = [
+        TABLE.format(name=path.name, rows="\n".join(rows_of(found)))
+        for path, found in zip(paths, founds, strict=True)
+    ]
+    return PAGE.format(
+        names=" ".join(path.name for path in paths),
+        level=founds[0]["level"],
+        near=founds[0]["near_tie_nats"],
+        device=founds[0].get("device", "an unnamed card"),
+        tables="\n".join(tables),
+    )
+
+
+def rows_of(found: dict[str, Any]) -> list[str]:
     rows = []
     for tag, server in found["servers"].items():
         runs = server.get("runs", [])
@@ -107,6 +122,7 @@ def page(found: dict[str, Any], name: str) -> str:
         count = ", ".join(f"{n} {outcome}" for outcome, n in runs[0]["counts"].items())
         gap = max((gap for run in runs for gap in run["gaps"]), default=None)
         length = runs[0]["accept_len"]
+        seconds = [run["seconds"] for run in runs]
         cells = (
             tag,
             f"{passes} of {len(runs)}",
@@ -114,32 +130,31 @@ def page(found: dict[str, Any], name: str) -> str:
             count,
             "" if gap is None else f"{gap:g}",
             f"{length:.2f}" if length is not None else "",
-            ", ".join(f"{run['seconds']:g}" for run in runs),
+            f"{min(seconds):g} to {max(seconds):g}",
         )
         rows.append(f"| {' | '.join(cells)} |")
-    return PAGE.format(
-        name=name,
-        level=found["level"],
-        near=found["near_tie_nats"],
-        device=found.get("device", "an unnamed card"),
-        rows="\n".join(rows),
-    )
+    return rows
 
 
-PAGE = """\
-# smoke --{level} on a GPU in bf16
-
-Made by `python validation/smoke.py --page {name}` from {name}, which
-`validation/smoke.py` wrote on one {device}: SGLang 0.5.12.post1, SmolLM2-135M and its DFLASH
-drafter, bf16, graphs of 1, 2, 4 and 8 requests. A near tie is a difference of at most {near:g}
-nats. `ddtree-N` has a budget of N. The servers below those are `ddtree-32` with one fault of
-docs/smoke-faults.md in each: one that passes was not caught here, whatever the lab says of it.
-All run beside each other on the card, so seconds are no benchmark.
+TABLE = """\
+## {name}
 
 | server | passes | kinds | answers of the first run | largest gap, nats | accept len | seconds |
 |---|---|---|---|---|---|---|
 {rows}
+"""
 
+PAGE = """\
+# smoke --{level} on a GPU in bf16
+
+Made by `python validation/smoke.py --page {names}` from files that
+`validation/smoke.py` wrote on one {device}: SGLang 0.5.12.post1, SmolLM2-135M and its DFLASH
+drafter, bf16, graphs of 1, 2, 4 and 8 requests. A near tie is a difference of at most {near:g}
+nats. `ddtree-N` has a budget of N. Servers of other names are DDTREE with a budget of 32 and one
+fault of docs/smoke-faults.md in each: one that passes was not caught here, whatever the lab says
+of it. All of a file run beside each other on the card, so seconds are no benchmark.
+
+{tables}
 The gaps are of the dozen worst answers of a run, and at least so large where a token is none of
 the baseline's five likeliest. What a host adds (unit, journal, the quick level) is not in it.
 """
@@ -147,8 +162,7 @@ the baseline's five likeliest. What a host adds (unit, journal, the quick level)
 
 def main() -> None:
     if sys.argv[1:2] == ["--page"]:
-        path = Path(sys.argv[2])
-        sys.stdout.write(page(json.loads(path.read_text(encoding="utf-8")), path.name))
+        sys.stdout.write(page([Path(name) for name in sys.argv[2:]]))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("target", "draft", "into"):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:  # who only counts needs no pydantic
     from pydantic import ValidationError
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 file`, `2 files`: for nouns whose plural is an s."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 file`, `2 files`; `plural` is for nouns whose plural is more than an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -7,19 +7,21 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from opsctl import yamlmodel
 from opsctl.errors import UsageError
-from opsctl.text import first_fault
 from opsctl.yamltext import load
 
 Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
 # Characters a token of English, between which tokenizers lie: so many make a text long enough, and
 # so few tell whether it is too long.
 _MOST, _LEAST = 5, 3
+
+
+_FORM = "opsctl/baseline/prompts.yaml in the repository shows the form"
 
 
 class Prompt(BaseModel):
@@ -86,17 +88,14 @@ def read(path: Path) -> tuple[Prompt, ...]:
     Raises:
         UsageError: it cannot be read, or is not of that form.
     """
-    try:
-        content: Any = load(path.read_text(encoding="utf-8"))
-        prompts = _File.model_validate(content).prompts
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
-        raise UsageError(
-            f"the prompts in {path}: {reason}",
-            remedy="opsctl/baseline/prompts.yaml shows the form",
-        ) from None
+    document = yamlmodel.read(path, _invalid)
+    prompts = yamlmodel.model(document, _File, _invalid, remedy=_FORM).prompts
     ids = [prompt.id for prompt in prompts]
     twice = next((each for each in ids if ids.count(each) > 1), None)
     if twice is not None:
-        raise UsageError(f"the prompts in {path}: {twice} stands twice", remedy="rename one")
+        raise _invalid(f"{path}: {twice} stands twice", "rename one")
     return prompts
+
+
+def _invalid(message: str, remedy: str) -> UsageError:
+    return UsageError(f"the prompts in {message}", remedy=remedy)

@@ -24,6 +24,7 @@ from opsctl.events import Event
 
 if TYPE_CHECKING:
     from opsctl.inventory import Inventory
+    from opsctl.playbook import Shelf
     from opsctl.report import EventRecord, Report
     from opsctl.rollout.run import Options
 
@@ -74,7 +75,7 @@ class Command:
 
     def patches(self, explicit: Path | None = None) -> Path:
         """The folder of the patch sets: named, beside the inventory, or this copy's own."""
-        from opsctl import inventory, resources
+        from opsctl import resources
 
         if explicit is not None:
             if not explicit.is_dir():
@@ -82,8 +83,18 @@ class Command:
                     f"{explicit}: no such folder", remedy="give the folder of the patch sets"
                 )
             return explicit
-        book = inventory.find(self.globals_.inventory)
-        return resources.locate("patches", beside=book.resolve().parent)
+        return resources.locate("patches", beside=self._beside())
+
+    def shelf(self) -> Shelf:
+        """The playbooks: those beside the inventory, and this copy's own."""
+        from opsctl.playbook import Shelf
+
+        return Shelf.beside(self._beside())
+
+    def _beside(self) -> Path:
+        from opsctl import inventory
+
+        return inventory.find(self.globals_.inventory).resolve().parent
 
 
 def somebody_there() -> bool:
@@ -148,13 +159,16 @@ def chosen_options(
     return Options(why=why, **seconds, **others)
 
 
-def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[..., None]:
+def on_host(
+    function: Callable[..., Report | None], name: str = "", ahead: int = 0
+) -> Callable[..., None]:
     """A command about one service: adds HOST, --host, --service, --json and the options of every
     command to its parameters.
 
     `function` is called with the `Command`, the session (which connects at its first use) and
     its own parameters; its report is printed, and its exit status is the process's. `name` is
-    for a command of a group, such as `lock show`.
+    for a command of a group, such as `lock show`; the first `ahead` of its own parameters stand
+    before HOST.
     """
     # `Report` is for type checkers only where a command module saves its import.
     hints = get_type_hints(function, localns={"Report": object}, include_extras=True)
@@ -165,8 +179,9 @@ def on_host(function: Callable[..., Report | None], name: str = "") -> Callable[
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
         inspect.Parameter("context", keyword, annotation=typer.Context),
+        *own[:ahead],
         inspect.Parameter("host", keyword, default=None, annotation=opt.HostArgument),
-        *own,
+        *own[ahead:],
         inspect.Parameter("host_option", keyword, default=None, annotation=opt.HostOption),
         inspect.Parameter("service", keyword, default=None, annotation=opt.ServiceOption),
         inspect.Parameter("json", keyword, default=False, annotation=opt.JsonOption),

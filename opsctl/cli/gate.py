@@ -109,7 +109,7 @@ def gate(
         if not command.json:
             describe(made, session.host.name, session.service.name, sys.stderr)
         ask(f"Gate {made.patchset.label} on {session.host.name}, restarting it?", yes=yes)
-        gated = gating.gate(session, folder, made, chosen_policy, chosen)
+        gated = gating.gate(session, command.shelf(), made, chosen_policy, chosen)
     except (OpsctlError, KeyboardInterrupt) as error:  # before anything was changed
         files.write(gating.unbegun(session, patch_set, chosen_policy, error), command)
         raise

@@ -55,7 +55,7 @@ def deploy(
         describe(made, session.host.name, session.service.name, sys.stderr)
     if not commands.nothing_to_do(made):
         ask("Apply?", yes=yes)
-    return commands.deploy(session, folder, made, chosen)
+    return commands.deploy(session, command.shelf(), made, chosen)
 
 
 def plan(
@@ -125,7 +125,7 @@ def restart(
     chosen = chosen_options(budget, stall, why, lock_wait, plain=plain, wanted=Wanted(smoke))
     how = " without speculation" if plain else ""
     ask(f"Restart {session.service.unit} on {session.host.name}{how}?", yes=yes)
-    return commands.restart(session, command.patches(), chosen)
+    return commands.restart(session, command.shelf(), chosen)
 
 
 def rollback(
@@ -153,7 +153,7 @@ def rollback(
         question = commands.rollback_question(session, generation)
     if question is not None:
         ask(question, yes=yes)
-    return commands.rollback(session, command.patches(), chosen)
+    return commands.rollback(session, command.shelf(), chosen)
 
 
 def confirm(

@@ -110,7 +110,7 @@ def capture(
         raise UsageError("--restart leaves nothing to --trust", remedy="give one of them")
     ask(f"Restart {session.service.unit} on {session.host.name} twice?", yes=yes)
     chosen = chosen_options(budget, stall, "a baseline", lock_wait)
-    return capturing.capture(session, command.patches(), prompts, chosen)
+    return capturing.capture(session, command.shelf(), prompts, chosen)
 
 
 def listing(command: Command, session: Any) -> Report:

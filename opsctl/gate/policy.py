@@ -10,15 +10,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from opsctl import yamltext
+from opsctl import yamlmodel, yamltext
 from opsctl.errors import UsageError
 from opsctl.gate.model import GateCheck, Outcome, Phase
 from opsctl.inventory.models import Duration
 from opsctl.smoke import CHECKS, Level
-from opsctl.text import did_you_mean, first_fault
+from opsctl.text import did_you_mean
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -183,12 +182,10 @@ def read(path: Path | None) -> Policy:
     """
     if path is None:
         return Policy.model_validate(yamltext.load(text_of(None)))
-    try:
-        return Policy.model_validate(yamltext.load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        reason = first_fault(error)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error)
-    raise UsageError(
-        f"the policy {path}: {reason}", remedy="opsctl gate --show-policy prints one to start from"
-    )
+    document = yamlmodel.read(path, _invalid)
+    remedy = "opsctl gate --show-policy prints one to start from"
+    return yamlmodel.model(document, Policy, _invalid, remedy=remedy)
+
+
+def _invalid(message: str, remedy: str) -> UsageError:
+    return UsageError(f"the policy {message}", remedy=remedy)

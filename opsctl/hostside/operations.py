@@ -22,6 +22,8 @@ from . import (
     plain,
     probe,
     prune,
+    room,
+    stacks,
     unit,
     unitfiles,
 )
@@ -337,6 +339,15 @@ def remove_baseline(site: Site, name: str) -> None:
     baselines.remove(_state(site), name)
 
 
+def make_room(site: Site, journal: str, keep: int) -> Dict[str, Any]:
+    """See `room.make_room`."""
+    state = _locked_state(site)
+    done = room.make_room(state, journal, keep)
+    why = "%d bytes of generations; %s" % (done["bytes"], done["journal"])
+    audit.note(state, "make_room", who=_LOCK.who, why=why)
+    return done
+
+
 OPERATIONS: Dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "read": read,
@@ -360,6 +371,9 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "journal_read": journal.read,
     "journal_first": journal.first,
     "model_facts": model.facts,
+    "largest": room.largest,
+    "make_room": make_room,
+    "stacks": stacks.stacks,
     "list_baselines": list_baselines,
     "read_baseline": read_baseline,
     "write_baseline": write_baseline,
@@ -369,5 +383,5 @@ STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}
 # What one host program does one at a time.
 CHANGES = frozenset(
     "lock unlock release_lock arm_guard disarm_guard stage swap conclude record_load "
-    "unit_control write_baseline remove_baseline".split()
+    "unit_control write_baseline remove_baseline make_room".split()
 )

@@ -157,11 +157,15 @@ def read_bytes_of(cgroup: str) -> int:
     """Bytes that the processes of `cgroup` have had read from disk so far, page faults of
     mapped weights included (read_bytes of proc_pid_io(5))."""
     total = 0
-    for pid in pids():
-        if _within(pid, cgroup):
-            match = re.search(r"^read_bytes: (\d+)", text("/proc/%d/io" % pid), re.M)
-            total += int(match.group(1)) if match else 0
+    for pid in members(cgroup):
+        match = re.search(r"^read_bytes: (\d+)", text("/proc/%d/io" % pid), re.M)
+        total += int(match.group(1)) if match else 0
     return total
+
+
+def members(cgroup: str) -> List[int]:
+    """The processes of `cgroup` and below; none of no cgroup."""
+    return [pid for pid in pids() if _within(pid, cgroup)]
 
 
 def pids() -> List[int]:

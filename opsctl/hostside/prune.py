@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Dict, Iterable, List, Set
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 from . import guard
 from .state import Record, State
@@ -22,15 +22,17 @@ _SPARED = 30 * 86400.0
 _OBJECT = re.compile(r"[0-9a-f]{64}")
 
 
-def prune(state: State) -> Dict[str, Any]:
+def prune(state: State, keep: Optional[int] = None) -> Dict[str, Any]:
     """Remove what is past its time; {generations, objects, bytes} that went. Needs the lock.
+
+    `keep` are fewer generations than `KEPT`, where room is short.
 
     Raises:
         HostFault: a record cannot be read. What it names is not known then, and nothing goes.
         OSError: something cannot be removed; what is gone by then is of pruned generations only.
     """
     records = {number: state.generation(number) for number in state.numbers()}
-    kept = _kept(state, records)
+    kept = _kept(state, records, KEPT if keep is None else keep)
     pruned = sorted(set(records) - kept)
     needed = _contents(records[number] for number in kept)
     spare = _contents(records[number] for number in pruned) - needed
@@ -46,7 +48,7 @@ def prune(state: State) -> Dict[str, Any]:
     }
 
 
-def _kept(state: State, records: Dict[int, Record]) -> Set[int]:
+def _kept(state: State, records: Dict[int, Record], keep: int) -> Set[int]:
     terms = guard.terms(state) or {}
     swap = state.swap_under_way() or {}
     current = state.current() or {}
@@ -55,7 +57,7 @@ def _kept(state: State, records: Dict[int, Record]) -> Set[int]:
         *(terms.get("to"), terms.get("fallback"), terms.get("target")),
         *(swap.get("from"), swap.get("to"), *swap.get("mixed", ())),
     ]
-    return (set(named) | set(sorted(records)[-KEPT:])) & set(records)
+    return (set(named) | set(sorted(records)[-keep:])) & set(records)
 
 
 def _contents(records: Iterable[Record]) -> Set[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from opsctl import errors
 from opsctl.errors import OpsctlError, Unreachable
 from opsctl.events import Event
+from opsctl.playbook import Shelf
 from opsctl.report import Reason, Report
 from opsctl.rollout import baselining, commands
 from opsctl.rollout.run import Options
@@ -22,7 +23,7 @@ _INTERRUPTED = "interrupted"
 _WHY = "the way back from a start without speculation"
 
 
-def capture(session: Session, patches: Path, prompts: Path | None, options: Options) -> Report:
+def capture(session: Session, shelf: Shelf, prompts: Path | None, options: Options) -> Report:
     """Restart without speculation, record what the server answers, and restart as before.
 
     A server that runs without it already is spared the first restart. The way back is gone
@@ -33,19 +34,19 @@ def capture(session: Session, patches: Path, prompts: Path | None, options: Opti
         OpsctlError: the first restart was refused, and nothing was changed.
     """
     began = time.time()
-    taken = _taken(session, patches, prompts, options)
-    back = _back(session, patches, options)
+    taken = _taken(session, shelf, prompts, options)
+    back = _back(session, shelf, options)
     report = _joined(session, taken, back)
     took = round(time.time() - began, 3)
     return report.model_copy(update={"started_at": began, "duration_s": took})
 
 
-def _taken(session: Session, patches: Path, prompts: Path | None, options: Options) -> Report:
+def _taken(session: Session, shelf: Shelf, prompts: Path | None, options: Options) -> Report:
     """The capture's report, or the first restart's where that was not proven."""
     before = session.unit()
     if not (before.plain and before.active):
         try:
-            first = commands.restart(session, patches, replace(options, plain=True))
+            first = commands.restart(session, shelf, replace(options, plain=True))
         except BaseException as error:
             if not _changed(session, before):
                 raise
@@ -67,11 +68,11 @@ def _changed(session: Session, before: Unit) -> bool:
     return (now.invocation_id, now.state) != (before.invocation_id, before.state)
 
 
-def _back(session: Session, patches: Path, options: Options) -> Report:
+def _back(session: Session, shelf: Shelf, options: Options) -> Report:
     session.emit(Event("baseline", "info", "starting it as before"))
     try:
         _free(session, options)
-        return commands.restart(session, patches, replace(options, plain=False))
+        return commands.restart(session, shelf, replace(options, plain=False))
     except BaseException as error:  # whatever it is, the operator has to know how the server runs
         return _failure(session, error)
 

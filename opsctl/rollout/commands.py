@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsctl import errors, resources
-from opsctl.events import Event
+from opsctl.playbook import Shelf
 from opsctl.report import Reason, Report
-from opsctl.rollout import engine, locking, playbook
+from opsctl.rollout import engine, locking
 from opsctl.rollout.plan import Plan, find_patchset, make_plan, require_state
 from opsctl.rollout.reports import plain_report
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
-from opsctl.rollout.steps import STEPS
-from opsctl.rollout.way_back import named, nowhere, rollback_target, unsigned, unsigned_text
+from opsctl.rollout.way_back import named, nowhere, rollback_target
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -58,12 +57,12 @@ def plan_report(session: Session, made: Plan) -> Report:
     return plain_report(session, "plan", text, data={"plan": made.to_json()})
 
 
-def deploy(session: Session, patches: Path, made: Plan, options: Options) -> Report:
+def deploy(session: Session, shelf: Shelf, made: Plan, options: Options) -> Report:
     """Carry out `made`. A host that has the set already and serves is left alone."""
     if nothing_to_do(made):
         return _nothing_done(session, made)
     run = Run("deploy", session, options, plan=made)
-    return engine.execute(run, playbook_of("deploy", patches))
+    return engine.execute(run, shelf.load("deploy"))
 
 
 def _nothing_done(session: Session, made: Plan) -> Report:
@@ -89,13 +88,13 @@ def _nothing_done(session: Session, made: Plan) -> Report:
     )
 
 
-def restart(session: Session, patches: Path, options: Options) -> Report:
+def restart(session: Session, shelf: Shelf, options: Options) -> Report:
     options = locking.settle(session, options)
     run = Run("restart", session, options)
-    return engine.execute(run, playbook_of("restart", patches))
+    return engine.execute(run, shelf.load("restart"))
 
 
-def rollback(session: Session, patches: Path, options: Options) -> Report:
+def rollback(session: Session, shelf: Shelf, options: Options) -> Report:
     """To the recorded predecessor of what is there, or to a named generation.
 
     Raises:
@@ -110,13 +109,8 @@ def rollback(session: Session, patches: Path, options: Options) -> Report:
         current = facts["generation"]["number"]
         text = f"nothing to do: {nowhere(facts, recorded, options.generation, session.host.name)}"
         return plain_report(session, "rollback", text, generation=current)
-    status = recorded[target]["status"] if target in recorded else ""
-    run = Run("rollback", session, options, target=target, target_status=status, strict=False)
-    if session.service.allowed_signers is not None:
-        run.unsigned = frozenset(n for n, record in recorded.items() if unsigned(record))
-    if target in run.unsigned:
-        session.emit(Event("signature", "warn", unsigned_text(recorded[target])))
-    return engine.execute(run, playbook_of("rollback", patches))
+    run = Run("rollback", session, options, target=target)
+    return engine.execute(run, shelf.load("rollback"))
 
 
 def rollback_question(session: Session, generation: int | None) -> str | None:
@@ -133,9 +127,3 @@ def rollback_question(session: Session, generation: int | None) -> str | None:
         return None
     there, back = named(facts["generation"]), named(recorded.get(target, target))
     return f"Roll back {session.service.name} on {session.host.name} from {there} to {back}?"
-
-
-def playbook_of(name: str, patches: Path) -> playbook.Playbook:
-    """The one of that name beside `patches`, else the one that comes with opsctl."""
-    path = resources.locate("playbooks", beside=patches.parent) / f"{name}.yaml"
-    return playbook.load(path, frozenset(STEPS))

@@ -6,37 +6,40 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 from opsctl import errors
 from opsctl.events import Event
+from opsctl.playbook import Playbook, Use, use
+from opsctl.playbook.spec import Arguments
 from opsctl.report import Reason, Report
-from opsctl.rollout import guard_text, guarding, steps
-from opsctl.rollout.playbook import Playbook
-from opsctl.rollout.run import Run, StepFailed
+from opsctl.rollout import conditions, guard_text, guarding, registry, steps
+from opsctl.rollout.run import Run, StepFailed, Told
 
 _INTERRUPTED = "interrupted"
 
 # What remains of a rollback that the guard took to its target: of one whose unit runs, and of one
 # whose unit was down before, which the guard leaves so.
-_PROOF = ("guard", "smoke", "confirm")
-_FROM_STOPPED = ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")
+_PROOF = tuple(map(use, ("guard", "smoke", "confirm")))
+_FROM_STOPPED = tuple(map(use, ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")))
 
 
-def execute(run: Run, playbook: Playbook) -> Report:
-    """Every step, and on a failure the way back. A `Refused` before any change is raised.
+def execute(run: Run, playbook: Playbook, uses: Iterable[Use] | None = None) -> Report:
+    """Every step, and on a failure the way back. A `Refused` before any change is raised. `uses`
+    are the steps where not all of the playbook's are wanted.
 
     Raises:
         OpsctlError: nothing was changed on the host, and why.
     """
     began = time.time()
-    failure = _attempt(run, playbook.steps)
+    run.book = playbook
+    failure = _attempt(run, playbook.steps if uses is None else uses)
     if failure is not None and failure.code == _INTERRUPTED:
         run.session.emit(Event("interrupt", "warn", _on_interrupt(run, playbook)))
     restored: bool | None = None
-    if failure is not None and playbook.on_failure == "restore":
-        failure, restored = _recover(run, failure)
+    if failure is not None:
+        failure, restored = _after(run, playbook, failure)
     if failure is None:
         return _finish(run, began)
     if restored is None:
@@ -44,10 +47,26 @@ def execute(run: Run, playbook: Playbook) -> Report:
     return _failed(run, began, failure, restored=restored)
 
 
-def _attempt(run: Run, names: Iterable[str]) -> StepFailed | None:
-    """The steps of these names; what ended them early, once the host is not as it was."""
+def _after(
+    run: Run, playbook: Playbook, failure: StepFailed
+) -> tuple[StepFailed | None, bool | None]:
+    """What the playbook has for a failure: what is left of it, and whether what was there before
+    is back, None where nobody tried. A step of it that fails keeps none of the others."""
+    left: StepFailed | None = failure
+    restored: bool | None = None
+    for each in playbook.on_failure:
+        if each.step != "restore":
+            _attempt(run, (each,), ordered=False)
+        elif left is not None and restored is None:
+            left, restored = _recover(run, left)
+    return left, restored
+
+
+def _attempt(run: Run, uses: Iterable[Use], *, ordered: bool = True) -> StepFailed | None:
+    """These steps; what ended them early, once the host is not as it was. Not `ordered`: what they
+    stand on was done elsewhere."""
     try:
-        return _forward(run, names)
+        return _forward(run, uses, ordered=ordered)
     except Exception as error:
         if not run.touched:
             _abandon(run, error.message if isinstance(error, errors.OpsctlError) else repr(error))
@@ -62,10 +81,12 @@ def _attempt(run: Run, names: Iterable[str]) -> StepFailed | None:
         run.close_watch()
 
 
-def _forward(run: Run, names: Iterable[str]) -> StepFailed | None:
+def _forward(run: Run, uses: Iterable[Use], *, ordered: bool) -> StepFailed | None:
     try:
-        for name in names:
-            _step(run, name, steps.STEPS[name])
+        for each in uses:
+            if each.step == "finish" and _holds(run, each):
+                break
+            _take(run, each, ordered=ordered)
     except StepFailed as failed:
         return failed
     if run.options.on_inconclusive == "restore" and run.unproved:
@@ -73,9 +94,42 @@ def _forward(run: Run, names: Iterable[str]) -> StepFailed | None:
     return None
 
 
+def _holds(run: Run, each: Use) -> bool:
+    """Whether a step is to run, as things are now; says so where it is not."""
+    against = conditions.against(run, each)
+    if against:
+        run.told.append(Told(each.name, each.step, "skipped", against))
+        run.session.emit(Event(each.name, "info", f"skipped: {against}"))
+    return not against
+
+
+def _take(run: Run, each: Use, *, ordered: bool) -> None:
+    """One step of a playbook, if its conditions hold and, where it is asked, somebody wants it."""
+    if not _holds(run, each):
+        return
+    group = each.spec.unmet(run.done) if ordered else None
+    if group is not None and run.book is not None:
+        raise errors.Refused(
+            f"{each.name} needs {' or '.join(sorted(group))} before it, which was skipped",
+            remedy=f"give it the same conditions in the playbook {run.book.name}",
+            code="playbook_order",
+        )
+    if each.spec.effect == "changes":
+        run.ask(each)
+    run.arguments = each.arguments
+    run.began(each.name)
+    try:
+        message = _step(run, each.name, registry.ACTS[each.step])
+    except BaseException as error:
+        text = error.message if isinstance(error, StepFailed | errors.OpsctlError) else repr(error)
+        run.told.append(Told(each.name, each.step, "failed", text))
+        raise
+    run.told.append(Told(each.name, each.step, "done", message))
+
+
 def _on_interrupt(run: Run, playbook: Playbook) -> str:
     """What Ctrl-C set off, said at once: the way back takes as long as a load."""
-    if playbook.on_failure != "restore":
+    if not playbook.restores:
         host = run.session.host.name
         return f"interrupted: the service is left as it is; opsctl status {host}"
     back = "returning to what was there"
@@ -96,7 +150,7 @@ def _failure_of(error: Exception) -> StepFailed:
     )
 
 
-def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
+def _step(run: Run, name: str, function: Callable[[Run], str]) -> str:
     emit = run.session.emit
     emit(Event(name, "start"))
     try:
@@ -108,6 +162,7 @@ def _step(run: Run, name: str, function: Callable[[Run], str]) -> None:
         emit(Event(name, "fail", error.message))
         raise
     emit(Event(name, "ok", message))
+    return message
 
 
 def _abandon(run: Run, why: str) -> None:
@@ -138,7 +193,7 @@ def _recover(run: Run, failure: StepFailed) -> tuple[StepFailed | None, bool]:
     run.session.emit(Event("guard", "ok", guard_text.describe(acted)))
     run.guard_report = None
     remaining = _PROOF if acted["healthy"] else _FROM_STOPPED
-    unproven = _attempt(run, remaining)
+    unproven = _attempt(run, remaining, ordered=False)
     return (None, False) if unproven is None else _recover(run, unproven)
 
 
@@ -159,6 +214,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     emit(Event("restore", "info", f"the rollout failed: {goal}"))
     failed_target, smoke, ready = run.target, run.smoke, run.ready
     run.undoing = failure.message
+    run.arguments = Arguments()
     try:
         _renew_guard(run)
         if failure.code == steps.STARTED_AGAIN and not run.swapped:
@@ -170,11 +226,9 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             _step(run, "swap", steps.swap)
         serving = run.unit_before is not None and run.unit_before.active
         if serving:
-            # The old version is held to what it always was: its usual budget, no floor.
-            run.strict = False
-            run.options = replace(run.options, budget=None, stall=None)
+            run.strict = False  # the old version is held to what it always was: no floor
             for name in ("start", "wait", "smoke"):
-                _step(run, name, steps.STEPS[name])
+                _step(run, name, registry.ACTS[name])
     except (Exception, KeyboardInterrupt) as error:
         acted = _acted_on_the_way_back(run, error)
         return _not_restored(run, error) if acted is None else _guard_restored(run, acted)
@@ -279,9 +333,11 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
         return f"deployed {label} as generation {run.target}{unproved}{way_back}"
     if run.command == "gate" and run.plan is not None:
         return f"{run.plan.patchset.label}, which is in place, holds{unproved}"
-    if run.command == "rollback":
+    if run.command == "rollback" and (run.swapped or "confirm" in run.done):
         return f"rolled back to generation {run.target}{unproved}"
-    return f"{run.session.service.unit} restarted{unproved}"
+    if "start" in run.done:
+        return f"{run.session.service.unit} restarted{unproved}"
+    return f"{run.session.service.unit}: nothing was changed{unproved}"
 
 
 def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None) -> Report:
@@ -327,4 +383,6 @@ def _data(run: Run) -> dict[str, Any]:
         "smoke": smoke.to_json() if smoke else None,
         "plan": run.plan.to_json() if run.plan else None,
         "diagnosis": run.diagnosis.to_json() if run.diagnosis else None,
+        "playbook": run.book.name if run.book else None,
+        "steps": [asdict(told) for told in run.told],
     }

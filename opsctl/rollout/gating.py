@@ -12,6 +12,7 @@ from opsctl.errors import Refused
 from opsctl.gate.figures import divergences
 from opsctl.gate.model import Ending, GateCheck, GateResult, Outcome, Phase, Series, Span
 from opsctl.gate.policy import Policy
+from opsctl.playbook import Shelf
 from opsctl.report import Report
 from opsctl.rollout import commands, engine
 from opsctl.rollout.plan import Plan
@@ -48,7 +49,7 @@ def plan(session: Session, patches: Path, patch_set: str | None) -> Plan:
     return made
 
 
-def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: Options) -> Gated:
+def gate(session: Session, shelf: Shelf, made: Plan, policy: Policy, options: Options) -> Gated:
     """Deploy `made`, hold it against `policy`, and keep it or return what was there. A set that
     is in place already is held against it as it is."""
     again = commands.nothing_to_do(made)
@@ -56,7 +57,7 @@ def gate(session: Session, patches: Path, made: Plan, policy: Policy, options: O
         options = replace(options, on_inconclusive="keep")
     run = Run("gate" if again else "deploy", session, options, plan=made)
     run.trial = Trial(policy, options.wanted)
-    playbook = commands.playbook_of("gate-again" if again else "gate", patches)
+    playbook = shelf.load("gate-again" if again else "gate")
     report = engine.execute(run, playbook).model_copy(update={"command": "gate"})
     result = _result(run, made, report, changed=not again)
     data = {**report.data, "gate": result.to_json()}

@@ -56,7 +56,7 @@ def _proof(run: Run) -> float:
     if run.undoing:
         return quick
     soak = run.trial.policy.soak.seconds + timeout if run.trial is not None else 0.0
-    return quick + _EXAM[run.options.wanted.level] + soak
+    return quick + _EXAM[run.level] + soak
 
 
 def _ends(run: Run) -> tuple[int | None, int | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,12 +12,14 @@ from opsctl.gate.figures import Soaked
 from opsctl.gate.model import GateCheck, Outcome
 from opsctl.gate.policy import Policy
 from opsctl.journal import Diagnosis
+from opsctl.playbook import Playbook, Use
+from opsctl.playbook.spec import Arguments, SmokeArguments, StartArguments, WaitArguments
 from opsctl.readiness import Ready
 from opsctl.rollout.diagnosing import patched_by
 from opsctl.rollout.examining import Wanted
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
-from opsctl.smoke import Exam, SmokeResult
+from opsctl.smoke import LEVELS, Exam, Level, SmokeResult
 from opsctl.transport import Subscription
 from opsctl.units.properties import Unit
 
@@ -82,9 +84,21 @@ class Options:
     lock_wait: float = 0.0  # seconds to wait for somebody else's rollout to end
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How a step of a playbook went: done, skipped or failed."""
+
+    name: str
+    step: str
+    outcome: Literal["done", "skipped", "failed", "would"]
+    message: str
+
+
 @dataclass(slots=True)
 class Run:
-    """Filled in by the steps as they go."""
+    """Filled in by the steps as they go. `command` is what this does to the host, whatever its
+    playbook is called: a deploy stages files, a rollback puts recorded ones in place, a restart
+    changes none; a gate only looks."""
 
     command: str
     session: Session
@@ -110,6 +124,14 @@ class Run:
     diagnosis: Diagnosis | None = None
     strict: bool = True
     trial: Trial | None = None  # of a gate
+    book: Playbook | None = None  # which is being run
+    arguments: Arguments = field(default_factory=Arguments)  # of the step that is being run
+    told: list[Told] = field(default_factory=list)
+    # Asked before each step that changes something; raises where the answer is no.
+    ask: Callable[[Use], None] = lambda _: None
+    began: Callable[[str], None] = lambda _: None  # told of each step before it runs
+    started_plain: bool = False
+    orphans: list[Mapping[str, Any]] = field(default_factory=list)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -129,12 +151,50 @@ class Run:
         return (*open_ended, *(f"{check.name}: {check.reason}" for check in judged))
 
     @property
+    def done(self) -> frozenset[str]:
+        """The steps that have run."""
+        return frozenset(each.step for each in self.told if each.outcome == "done")
+
+    @property
     def budget(self) -> float:
-        return self.options.budget or self.session.service.load.budget
+        """Seconds that a load may take."""
+        return self._asked("budget") or self.session.service.load.budget
 
     @property
     def stall(self) -> float:
-        return self.options.stall or self.session.service.load.stall
+        return self._asked("stall") or self.session.service.load.stall
+
+    def _asked(self, what: Literal["budget", "stall"]) -> float | None:
+        """By the caller or else, at the longest, by the playbook. On the way back the old version
+        is held to what it always was."""
+        if self.undoing:
+            return None
+        waits = [use.arguments for use in self._uses() if isinstance(use.arguments, WaitArguments)]
+        found = [value for each in waits if (value := getattr(each, what)) is not None]
+        chosen: float | None = getattr(self.options, what)
+        return chosen or max(found, default=None)
+
+    @property
+    def level(self) -> Level:
+        """The furthest level that a smoke test of this may have."""
+        return furthest(
+            self.options.wanted.level,
+            *(
+                use.arguments.level
+                for use in self._uses()
+                if isinstance(use.arguments, SmokeArguments)
+            ),
+        )
+
+    @property
+    def may_start_plain(self) -> bool:
+        starts = [use.arguments for use in self._uses()]
+        return self.options.plain or any(
+            each.plain for each in starts if isinstance(each, StartArguments)
+        )
+
+    def _uses(self) -> tuple[Use, ...]:
+        return self.book.steps if self.book is not None else ()
 
     def open_watch(self, ignore: str) -> Subscription:
         """Follow the unit from before its next change, so that nothing falls in a gap."""
@@ -146,3 +206,8 @@ class Run:
         self.watch = None
         self.stack.close()
         self.stack = contextlib.ExitStack()
+
+
+def furthest(*levels: Level | None) -> Level:
+    """Of the levels that were asked for; `quick` where none was."""
+    return max((level for level in levels if level), key=LEVELS.index, default="quick")

@@ -6,12 +6,14 @@ A step raises an `OpsctlError` while nothing is changed, and `StepFailed` after 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.journal import redact
+from opsctl.playbook.spec import SmokeArguments, StartArguments
 from opsctl.readiness import wait_down
 from opsctl.rollout import (
     doctor,
@@ -23,9 +25,8 @@ from opsctl.rollout import (
 )
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
-from opsctl.rollout.run import Run, StepFailed
+from opsctl.rollout.run import Run, StepFailed, furthest
 from opsctl.rollout.session import whoami
-from opsctl.rollout.waiting import wait
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -73,7 +74,7 @@ def preflight(run: Run) -> str:
     if run.command == "rollback":
         # Of another version, or with a content lost: to be known before the service stops.
         run.session.call("check_swap", number=run.target)
-    if run.options.plain:
+    if run.may_start_plain:
         run.session.call("check_plain")  # likewise
     run.unit_before = Unit.from_show(facts["unit"])
     generation = facts["generation"]
@@ -244,19 +245,21 @@ def start(run: Run) -> str:
         run.previous_invocation = run.session.unit().invocation_id
         run.open_watch(ignore=run.previous_invocation)
     run.started = time.monotonic()
-    run.session.control("start", speculative=not run.options.plain)
-    return ""
+    given = run.arguments
+    run.started_plain = run.options.plain or (isinstance(given, StartArguments) and given.plain)
+    run.session.control("start", speculative=not run.started_plain)
+    return "without speculative decoding" * run.started_plain
 
 
 def smoke(run: Run) -> str:
     # On the way back the old version need only serve.
-    exam = None if run.undoing else examining.prepare(run.session, run.options.wanted)
+    exam = None if run.undoing else examining.prepare(run.session, wanted(run))
     result = prove(
         run.session,
         strict=run.strict,
         patched=run.patched,
         exam=exam,
-        plain=run.options.plain,
+        plain=run.started_plain,
     )
     if run.trial is not None and not run.undoing:
         run.trial.exam = exam
@@ -269,6 +272,13 @@ def smoke(run: Run) -> str:
         reasons = "; ".join(result.reasons)
         raise StepFailed("smoke_failed", reasons, remedy=remedy, evidence=result.to_json())
     return summary(result)
+
+
+def wanted(run: Run) -> examining.Wanted:
+    """Of the caller and the playbook, whichever asks for more."""
+    given = run.arguments
+    of_step = given.level if isinstance(given, SmokeArguments) else None
+    return replace(run.options.wanted, level=furthest(run.options.wanted.level, of_step))
 
 
 def confirm(run: Run) -> str:
@@ -331,21 +341,3 @@ def _verdict(run: Run) -> dict[str, object]:
     if run.smoke is None:
         return {"verdict": "inconclusive"}
     return verdict_of(run.smoke, run.ready.ready_s if run.ready else None)
-
-
-STEPS: dict[str, Callable[[Run], str]] = {
-    "preflight": preflight,
-    "lock": lock,
-    "stage": stage,
-    "guard": guard,
-    "stop": stop,
-    "swap": swap,
-    "start": start,
-    "wait": wait,
-    "smoke": smoke,
-    "control": trial.control,
-    "soak": trial.soak,
-    "judge": trial.judge,
-    "confirm": confirm,
-    "record": record,
-}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from opsctl.errors import OpsctlError, Unreachable
 from opsctl.events import Event
 from opsctl.journal import Diagnosis
@@ -11,13 +13,15 @@ from opsctl.rollout.run import Run, StepFailed
 
 
 def wait(run: Run) -> str:
-    assert run.watch is not None
+    """Until the start of this run is ready or, where it made none, the present one."""
+    restarts = 0 if run.watch is not None else _join(run)
     machine = Readiness(
         previous_invocation=run.previous_invocation,
         budget=run.budget,
         stall=run.stall,
         started=run.started,
         history=list(run.facts.get("loads", ())),
+        restarts_before=restarts,
     )
     while True:
         try:
@@ -39,6 +43,29 @@ def wait(run: Run) -> str:
             remedy="correct model.served_name in the inventory, or the unit's arguments",
         )
     return f"in {outcome.ready_s:.1f} s, noticed {outcome.lag_s:.2f} s after it said so"
+
+
+def follow(run: Run) -> str:
+    """The same, as a look: what does not get ready is for later steps to judge."""
+    unit = run.session.unit()
+    if unit.down:
+        return f"{unit.name} is {unit.state}: there is no load to follow"
+    try:
+        return wait(run)
+    except StepFailed as failed:
+        run.close_watch()
+        run.session.emit(Event("follow", "warn", failed.message))
+        return "not ready"
+
+
+def _join(run: Run) -> int:
+    """Come to a start that somebody else made; its restarts until now, which are no news."""
+    unit = run.session.unit()
+    run.previous_invocation = ""
+    # The load began when the unit did, not when somebody came to look.
+    run.started = time.monotonic() - (unit.active_for or 0.0)
+    run.open_watch(ignore="")
+    return unit.n_restarts
 
 
 def go_on(run: Run, lost: Unreachable) -> None:

@@ -12,10 +12,11 @@ from opsctl.smoke.probes import run_probes
 from opsctl.smoke.resume import resume
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, mean_accept_len
-from opsctl.smoke.stages import Level, Ran, run_stages, stages
+from opsctl.smoke.stages import LEVELS, Level, Ran, run_stages, stages
 
 __all__ = [
     "CHECKS",
+    "LEVELS",
     "Check",
     "Exam",
     "Level",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from opsctl.baseline import Prompt
 from opsctl.sglang import Completions, GenerateAnswer, Generation
@@ -13,6 +13,7 @@ from opsctl.smoke.server import ServerFacts, ladder
 from opsctl.traffic import Job, Sample, together
 
 Level = Literal["quick", "standard", "deep"]
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)  # each asks more than the one before
 
 # Tokens of the requests of a rung: several verify steps, and answers that end one by one.
 _RUNG_TOKENS: Final = 40

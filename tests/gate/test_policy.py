@@ -70,8 +70,8 @@ def test_the_default_names_real_metrics_and_says_how_to_write_one() -> None:
         ("version: 1\nname: x\nsoak: {at_once: 0}", "soak.at_once"),
         ("version: 2\nname: x", "version"),
         ("version: 1\nname: x\nrulez: []", "rulez"),
-        ("[half", "flow sequence"),
-        ("", "the file"),
+        ("[half", "policy.yaml:1: not valid YAML"),
+        ("", "keys and values"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, named: str) -> None:

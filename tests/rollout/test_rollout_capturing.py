@@ -11,6 +11,7 @@ from rollout_tools import SERVICE, facts
 
 from opsctl.errors import Refused, Unreachable
 from opsctl.events import Event
+from opsctl.playbook import Shelf
 from opsctl.report import Reason, Report
 from opsctl.rollout import baselining, capturing, commands, steps
 from opsctl.rollout.run import Options, Run
@@ -108,7 +109,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def capture(host: Host) -> Report:
-    return capturing.capture(cast(Session, host), Path("p"), None, Options(budget=9.0))
+    return capturing.capture(cast(Session, host), Shelf(()), None, Options(budget=9.0))
 
 
 def test_there_and_back(host: Host) -> None:

@@ -12,8 +12,9 @@ from rollout_tools import facts as healthy
 
 from opsctl.errors import Refused
 from opsctl.events import Event
+from opsctl.playbook import Shelf
 from opsctl.report import Report
-from opsctl.rollout import commands, engine
+from opsctl.rollout import choosing, commands, engine
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 from opsctl.rollout.way_back import nowhere, rollback_target
@@ -247,12 +248,13 @@ def test_a_way_back_to_what_nobody_vouched_for_is_told_and_not_refused(
     runs: list[Run] = []
 
     def execute(run: Run, playbook: object) -> Report:
+        choosing.choose(run)
         runs.append(run)
         return Report(command="rollback", verdict="pass", exit_code=0, summary="")
 
     monkeypatch.setattr(engine, "execute", execute)
     session = RollingBack([FOUND, ONE | changes, TWO], tmp_path / "signers" if asked else None)
-    commands.rollback(cast(Session, session), tmp_path, Options())
+    commands.rollback(cast(Session, session), Shelf.beside(None), Options())
     assert [(e.step, e.state) for e in session.events] == [("signature", "warn")] * warned
     assert (runs[0].target, 1 in runs[0].unsigned) == (1, warned)
     if warned:

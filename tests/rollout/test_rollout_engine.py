@@ -13,9 +13,9 @@ from rollout_tools import SERVICE, facts
 from opsctl import errors
 from opsctl.errors import LockHeld, Refused, Unreachable
 from opsctl.events import Event
+from opsctl.playbook import Playbook
 from opsctl.report import Report
-from opsctl.rollout import engine, steps, waiting
-from opsctl.rollout.playbook import Playbook
+from opsctl.rollout import engine, registry, steps, waiting
 from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
 from opsctl.units.properties import Unit
@@ -77,10 +77,10 @@ class Script:
         self.verdicts = ["pass"]
         self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0))
         self.serving = serving
-        for name in NAMES:
+        for name in (*NAMES, "choose"):
             function = self._step(name)
-            monkeypatch.setitem(steps.STEPS, name, function)
-            monkeypatch.setattr(steps, name, function)
+            monkeypatch.setitem(registry.ACTS, name, function)
+            monkeypatch.setattr(steps, name, function, raising=False)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)  # tenacity's
 
     def _step(self, name: str) -> Callable[[Run], str]:
@@ -126,9 +126,15 @@ class Script:
         self.faults.setdefault(name, []).extend([*[None] * (at - 1), fault])
 
     def execute(self, on_failure: str = "restore") -> Report:
-        names = [name for name in NAMES if name != "stage" or self.run.command == "deploy"]
+        other = {} if self.run.command == "deploy" else {"stage": "choose"}
         playbook = Playbook.model_validate(
-            {"version": 1, "name": "x", "summary": "", "steps": names, "on_failure": on_failure}
+            {
+                "version": 1,
+                "name": "x",
+                "summary": "y",
+                "steps": [other.get(name, name) for name in NAMES],
+                "on_failure": [] if on_failure == "report" else [on_failure],
+            }
         )
         return engine.execute(self.run, playbook)
 
@@ -205,7 +211,7 @@ def test_a_failure_after_the_first_change_is_undone(
     assert report.summary == "it broke; rolled back, the old version serves"
     assert (report.reasons[0].code, report.data["restored"]) == ("boom", True)
     assert script.concluded() == [(4, "rolled_back")]
-    assert script.run.options.budget is None, "the old version has its usual budget"
+    assert script.run.budget == SERVICE.load.budget, "the old version has its usual budget"
     assert script.run.strict is False
 
 
@@ -340,7 +346,7 @@ def test_a_proof_that_the_host_did_not_hear_of_is_told_on_a_new_connection(
         call(op, **params)
 
     monkeypatch.setattr(session, "call", conclude)
-    monkeypatch.setitem(steps.STEPS, "confirm", CONFIRM)
+    monkeypatch.setitem(registry.ACTS, "confirm", CONFIRM)
     if guard_acted is not None:
         facts = {"to": 3, "at": 0.0, "why": "lost", "serving": True, "healthy": True}
         session.guard_report = facts | guard_acted
@@ -379,7 +385,7 @@ def test_a_way_back_that_the_guard_finished_is_done(
         run.guarded = True
         return ""
 
-    monkeypatch.setitem(steps.STEPS, "guard", guard)
+    monkeypatch.setitem(registry.ACTS, "guard", guard)
 
     def lose() -> None:
         script.session.guard_report = GUARD_DONE | {"healthy": healthy}
@@ -425,14 +431,14 @@ def test_the_guard_of_a_rollback_that_is_undone_knows_it(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    renew = steps.STEPS["guard"]
+    renew = registry.ACTS["guard"]
 
     def guard(run: Run) -> str:
         run.guarded = True
         seen.append(bool(run.undoing))
         return renew(run)
 
-    monkeypatch.setitem(steps.STEPS, "guard", guard)
+    monkeypatch.setitem(registry.ACTS, "guard", guard)
     monkeypatch.setattr(steps, "guard", guard)
     script.roll_back()
     script.fail("wait", BOOM)

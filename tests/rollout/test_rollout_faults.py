@@ -10,8 +10,8 @@ import pytest
 from opsctl.errors import EXIT_INTERRUPTED, EXIT_ROLLED_BACK
 from opsctl.events import ignore
 from opsctl.inventory import Host, Service
-from opsctl.rollout import engine, steps
-from opsctl.rollout.playbook import Playbook
+from opsctl.playbook import Playbook, use
+from opsctl.rollout import engine, registry, steps
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
 
@@ -51,7 +51,7 @@ def test_anything_after_the_first_change_is_restored(
     def swap(run: Run) -> str:
         done.append(f"swap {run.target}")
         run.touched = run.swapped = True
-        if len(done) == 1:
+        if run.target == 1:
             raise error
         return ""
 
@@ -62,11 +62,20 @@ def test_anything_after_the_first_change_is_restored(
 
         return step
 
-    monkeypatch.setitem(steps.STEPS, "swap", swap)
+    monkeypatch.setitem(registry.ACTS, "swap", swap)
     monkeypatch.setattr(steps, "swap", swap)
     monkeypatch.setattr(steps, "stop", note("stop"))
     run = Run("deploy", cast(Session, FakeSession()), Options(), target=1, origin=0)
-    playbook = Playbook(version=1, name="deploy", summary="", steps=("swap",), on_failure="restore")
+    names = ("preflight", "lock", "stage", "guard", "stop", "swap")
+    for name in set(names) - {"swap"}:
+        monkeypatch.setitem(registry.ACTS, name, note(name))
+    playbook = Playbook(
+        version=1,
+        name="deploy",
+        summary="deploys",
+        steps=tuple(map(use, names)),
+        on_failure=(use("restore"),),
+    )
     report = engine.execute(run, playbook)
-    assert done == ["swap 1", "stop", "swap 0"]
+    assert done[len(names) - 1 :] == ["swap 1", "stop", "swap 0"]
     assert (report.exit_code, report.reasons[0].code) == (exit_code, code)

@@ -1,0 +1,192 @@
+"""A playbook: named steps with arguments and conditions, and what a failure leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from opsctl.playbook.spec import CONDITIONS, ON_FAILURE_ONLY, SPECS, Arguments, StepSpec
+from opsctl.text import did_you_mean
+
+
+class Use(BaseModel):
+    """One step of a playbook. In YAML its name alone, or a mapping.
+
+    `when`: all of these hold, else the step is skipped; `unless`: none of them does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    step: str
+    label: str = Field(default="", alias="name")
+    given: dict[str, Any] = Field(default_factory=dict, alias="with")
+    when: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, value: object) -> object:
+        return {"step": value} if isinstance(value, str) else value
+
+    @field_validator("when", "unless", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("step")
+    @classmethod
+    def _known_step(cls, value: str) -> str:
+        if value not in SPECS:
+            raise _unknown("step", value, SPECS)
+        return value
+
+    @field_validator("when", "unless")
+    @classmethod
+    def _known_conditions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name not in CONDITIONS:
+                raise _unknown("condition", name, CONDITIONS)
+        return value
+
+    @model_validator(mode="after")
+    def _arguments_fit(self) -> Use:
+        try:
+            self.arguments  # noqa: B018 - it raises
+        except ValidationError as error:
+            fault = error.errors()[0]
+            key = str(fault["loc"][0]) if fault["loc"] else ""
+            known = self.spec.takes.model_fields
+            text = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "extra_forbidden":
+                takes = f"takes {', '.join(known)}" if known else "takes no arguments"
+                text = f"{self.step} {takes}, not {key!r}{did_you_mean(key, known)}"
+            raise PydanticCustomError(
+                "argument", "{text}", {"text": text, "key": ("with", key)}
+            ) from None
+        return self
+
+    @property
+    def spec(self) -> StepSpec:
+        return SPECS[self.step]
+
+    @property
+    def arguments(self) -> Arguments:
+        return self.spec.takes.model_validate(self.given)
+
+    @property
+    def name(self) -> str:
+        """What `--from` and the events call it."""
+        return self.label or self.step
+
+
+def use(step: str) -> Use:
+    """A bare step."""
+    return Use(step=step)
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> PydanticCustomError:
+    text = f"there is no {kind} {name!r}{did_you_mean(name, known)}"
+    close = did_you_mean(name, known)
+    if not close:
+        text += f"; there are {', '.join(sorted(known))}"
+    return PydanticCustomError("unknown_name", "{text}", {"text": text})
+
+
+class Runbook(BaseModel):
+    """What a playbook for the one on call says of itself. `incidents` are kinds of
+    `opsctl diagnose` that lead here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    when: str = Field(min_length=1)
+    does: str = Field(min_length=1)
+    never: tuple[str, ...] = Field(min_length=1)
+    incidents: tuple[str, ...] = ()
+
+
+class Playbook(BaseModel):
+    """`on_failure` is what follows when a step fails after something was changed: `restore`
+    returns to what was there; an empty list only says so."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1]
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    summary: str = Field(min_length=1)
+    runbook: Runbook | None = None
+    steps: tuple[Use, ...] = Field(min_length=1)
+    on_failure: tuple[Use, ...] = ()
+
+    @model_validator(mode="after")
+    def _in_an_order_that_works(self) -> Playbook:
+        done: set[str] = set()
+        seen: set[str] = set()
+        for at, each in enumerate(self.steps):
+            key = ("steps", at)
+            if each.step in ON_FAILURE_ONLY:
+                raise _order(key, f"{each.step} is for on_failure")
+            _check_needs(each, done, key)
+            if each.name in seen:
+                text = f"there are two steps {each.name!r}; give one of them a name of its own"
+                raise _order(key, text)
+            done.add(each.step)
+            seen.add(each.name)
+        for at, each in enumerate(self.on_failure):
+            _check_needs(each, done, ("on_failure", at))
+        return self
+
+    @property
+    def restores(self) -> bool:
+        return any(each.step == "restore" for each in self.on_failure)
+
+    def has(self, step: str) -> bool:
+        return any(each.step == step for each in self.steps)
+
+    def beginning_at(self, name: str) -> tuple[Use, ...]:
+        """The steps from `name` on, and those before it that later ones stand on.
+
+        Raises:
+            ValueError: there is no such step, or one of the rest needs a step that is left out.
+        """
+        names = [each.name for each in self.steps]
+        if name not in names:
+            raise ValueError(
+                f"{self.name} has no step {name!r}{did_you_mean(name, names)}; "
+                f"it has {', '.join(names)}"
+            )
+        at = names.index(name)
+        kept = [each for each in self.steps[:at] if each.spec.always]
+        rest = self.steps[at:]
+        done: set[str] = set()
+        for each in (*kept, *rest):
+            group = each.spec.unmet(done)
+            if group is not None:
+                raise ValueError(
+                    f"{each.name} needs {_either(group)}, which beginning at {name} leaves out"
+                )
+            done.add(each.step)
+        return (*kept, *rest)
+
+
+def _check_needs(each: Use, done: set[str], key: tuple[str, int]) -> None:
+    group = each.spec.unmet(done)
+    if group is not None:
+        raise _order(key, f"{each.step} needs {_either(group)} before it")
+
+
+def _order(key: Sequence[str | int], text: str) -> PydanticCustomError:
+    return PydanticCustomError("order", "{text}", {"text": text, "key": tuple(key)})
+
+
+def _either(group: Iterable[str]) -> str:
+    return " or ".join(sorted(group))

@@ -1,0 +1,196 @@
+"""Run a playbook or a runbook by its name: whole, from a step on, or as a rehearsal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Literal
+
+from opsctl import errors
+from opsctl.errors import OpsctlError, UsageError
+from opsctl.events import Event
+from opsctl.playbook import CONDITIONS, Playbook, Use
+from opsctl.report import Reason, Report
+from opsctl.rollout import conditions, engine, progress, registry
+from opsctl.rollout.plan import Plan
+from opsctl.rollout.run import Options, Run, StepFailed, Told
+from opsctl.rollout.session import Session
+
+Kind = Literal["deploy", "rollback", "restart", "gate"]
+
+
+def kind_of(book: Playbook) -> Kind:
+    """What it does to the host at the most; see `Run.command`."""
+    if book.has("stage"):
+        return "deploy"
+    if book.has("swap"):
+        return "rollback"
+    changes = any(use.spec.effect == "changes" for use in book.steps)
+    return "restart" if changes else "gate"
+
+
+def run(
+    session: Session,
+    book: Playbook,
+    options: Options,
+    *,
+    plan: Plan | None = None,
+    begin: str | None = None,
+    ask: Callable[[Use], None] = lambda _: None,
+    dry: bool = False,
+) -> Report:
+    """All of `book`, or from the step `begin` on. `plan` is for one that stages. `ask` is asked
+    before each step that changes something, and raises where the answer is no. `dry` does what
+    only reads, up to the first step that changes something, and says what would follow.
+
+    Raises:
+        UsageError: `begin` is no step of it, or the rest cannot stand without what is left out.
+        OpsctlError: nothing was changed on the host, and why.
+    """
+    uses = _uses(book, begin)
+    rollout = Run(kind_of(book), session, options, plan=plan, ask=ask)
+    if dry:
+        return _rehearse(rollout, book, uses)
+    log = progress.Log(session.host.name, session.service.name, book.name)
+    rollout.began = log.begin
+    try:
+        report = engine.execute(rollout, book, uses)
+    except OpsctlError as error:
+        raise _with_way_on(error, session, book, rollout) from None
+    if report.exit_code in (errors.EXIT_OK, errors.EXIT_ROLLED_BACK):
+        log.forget()
+    return _told(report, book, rollout)
+
+
+def _uses(book: Playbook, begin: str | None) -> Sequence[Use]:
+    if begin is None:
+        return book.steps
+    try:
+        return book.beginning_at(begin)
+    except ValueError as error:
+        raise UsageError(
+            str(error),
+            remedy=f"opsctl {_noun(book)} show {book.name} lists its steps; without --from all run",
+            code="cannot_begin",
+        ) from None
+
+
+def _noun(book: Playbook) -> str:
+    return "runbook" if book.runbook is not None else "playbook"
+
+
+def _told(report: Report, book: Playbook, rollout: Run) -> Report:
+    """The engine's report as this command's, with how to go on where it did not end well."""
+    reasons = report.reasons
+    way_on = _way_on(book, rollout)
+    if report.exit_code in (errors.EXIT_NOT_RESTORED, errors.EXIT_INTERRUPTED) and way_on:
+        reasons = (*reasons, Reason(code="way_on", message="to go on from there", remedy=way_on))
+    return report.model_copy(
+        update={
+            "command": f"{_noun(book)} run",
+            "summary": f"{book.name}: {report.summary}",
+            "reasons": reasons,
+        }
+    )
+
+
+def _with_way_on(error: OpsctlError, session: Session, book: Playbook, rollout: Run) -> OpsctlError:
+    """Declined, say, or refused in the middle, with nothing changed."""
+    way_on = _way_on(book, rollout)
+    if way_on and rollout.told:
+        error.remedy = f"{error.remedy}; to go on: {way_on}" if error.remedy else way_on
+    return error
+
+
+def _way_on(book: Playbook, rollout: Run) -> str:
+    """The command that begins where this ended, if one can."""
+    last = next((told for told in reversed(rollout.told) if told.outcome == "failed"), None)
+    names = [use.name for use in book.steps]
+    if last is None or last.name not in names:
+        return ""
+    try:
+        book.beginning_at(last.name)
+    except ValueError:
+        return ""
+    host = rollout.session.host.name
+    return f"opsctl {_noun(book)} run {book.name} {host} --from {last.name}"
+
+
+def _rehearse(rollout: Run, book: Playbook, uses: Sequence[Use]) -> Report:
+    """What would be done, in order. Steps that read are done as long as nothing would be changed
+    before them: after that, what they found would not be what they will find."""
+    began = time.time()
+    emit = rollout.session.emit
+    rollout.book = book
+    changed = False
+    for use in uses:
+        against = "" if changed else conditions.against(rollout, use)
+        if against:
+            rollout.told.append(Told(use.name, use.step, "skipped", against))
+            emit(Event(use.name, "info", f"would be skipped: {against}"))
+            continue
+        if use.step == "finish" and not changed:
+            rollout.told.append(Told(use.name, use.step, "would", "it would end here"))
+            emit(Event(use.name, "info", "it would end here"))
+            break
+        if use.spec.effect == "reads" and not changed:
+            failure = _look(rollout, use)
+            if failure is not None:
+                break
+            continue
+        changed = changed or use.spec.effect == "changes"
+        text = _would(use, changed=changed)
+        rollout.told.append(Told(use.name, use.step, "would", text))
+        emit(Event(use.name, "info", f"would: {text}"))
+    rollout.close_watch()
+    failed = next((told for told in rollout.told if told.outcome == "failed"), None)
+    count = sum(told.outcome == "would" for told in rollout.told)
+    text = f"{book.name}: {count} of {len(uses)} steps would follow; nothing was changed"
+    if failed is not None:
+        text = f"{book.name}: it would end at {failed.name}: {failed.message}"
+    return Report(
+        command=f"{_noun(book)} run",
+        host=rollout.session.host.name,
+        service=rollout.session.service.name,
+        verdict="fail" if failed else "pass",
+        exit_code=errors.EXIT_REFUSED if failed else errors.EXIT_OK,
+        summary=text,
+        started_at=began,
+        duration_s=round(time.time() - began, 3),
+        data={
+            "playbook": book.name,
+            "dry_run": True,
+            "steps": [asdict(told) for told in rollout.told],
+        },
+    )
+
+
+def _look(rollout: Run, use: Use) -> StepFailed | OpsctlError | None:
+    """A step that reads, for real; what it failed of."""
+    emit = rollout.session.emit
+    rollout.arguments = use.arguments
+    try:
+        message = registry.ACTS[use.step](rollout)
+    except (StepFailed, OpsctlError) as error:
+        rollout.told.append(Told(use.name, use.step, "failed", error.message))
+        emit(Event(use.name, "fail", error.message))
+        return error
+    rollout.told.append(Told(use.name, use.step, "done", message))
+    emit(Event(use.name, "ok", message))
+    return None
+
+
+def _would(use: Use, *, changed: bool) -> str:
+    """What a step does, and under which conditions once those cannot be known yet."""
+    text = use.spec.does
+    if changed:
+        held = [f"if {CONDITIONS[name]}" for name in use.when]
+        held += [f"unless {CONDITIONS[name]}" for name in use.unless]
+        text += f", {' and '.join(held)}" if held else ""
+    return text
+
+
+def last(session: Session) -> progress.Entry | None:
+    """Which playbook of this service was begun here last and did not end well."""
+    return progress.read(session.host.name, session.service.name)

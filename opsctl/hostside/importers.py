@@ -45,7 +45,7 @@ def starting(python: str, young: float = YOUNG) -> List[int]:
     for pid in probe.pids():
         if _link(pid, "exe") != binary:
             continue
-        words, age = probe.argv(pid), _age(pid)
+        words, age = probe.argv(pid), probe.age(pid)
         if age is None or age > young or words == own or _is_guard(words):
             continue
         if _environment(pid, words) in (folder, None):
@@ -118,15 +118,6 @@ def _environment(pid: int, words: List[str]) -> Optional[str]:
         name = found
     folder = os.path.dirname(os.path.join(_link(pid, "cwd") or "/", name))
     return os.path.realpath(folder)
-
-
-def _age(pid: int) -> Optional[float]:
-    """Seconds since `pid` was started, to a hundredth; None when it is gone (proc_pid_stat(5))."""
-    fields = probe.text("/proc/%d/stat" % pid).rpartition(")")[2].split()  # state, ppid, …
-    if len(fields) < 20:
-        return None
-    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def _variables(pid: int) -> Dict[str, str]:

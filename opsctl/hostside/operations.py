@@ -18,6 +18,7 @@ from . import (
     guardian,
     importers,
     journal,
+    machine,
     model,
     plain,
     probe,
@@ -28,6 +29,7 @@ from . import (
     unitfiles,
 )
 from . import install as installed
+from . import orphans as left_over
 from .errors import HostFault
 from .holder import end_holder
 from .state import (
@@ -348,6 +350,14 @@ def make_room(site: Site, journal: str, keep: int) -> Dict[str, Any]:
     return done
 
 
+def end_orphans(site: Site, orphans: List[Record]) -> Dict[str, Any]:
+    """See `orphans.end_orphans`. Needs the lock: a start may be under way."""
+    state = _locked_state(site)
+    done = left_over.end_orphans(site, orphans)
+    audit.note(state, "end_orphans", who=_LOCK.who, why=left_over.described(done))
+    return done
+
+
 OPERATIONS: Dict[str, Callable[..., Any]] = {
     "inspect": inspect,
     "read": read,
@@ -370,6 +380,9 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "journal": journal.query,
     "journal_read": journal.read,
     "journal_first": journal.first,
+    "machine": machine.facts,
+    "find_orphans": left_over.find_orphans,
+    "end_orphans": end_orphans,
     "model_facts": model.facts,
     "largest": room.largest,
     "make_room": make_room,
@@ -383,5 +396,5 @@ STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}
 # What one host program does one at a time.
 CHANGES = frozenset(
     "lock unlock release_lock arm_guard disarm_guard stage swap conclude record_load "
-    "unit_control write_baseline remove_baseline make_room".split()
+    "unit_control write_baseline remove_baseline make_room end_orphans".split()
 )

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from .tools import run
 
@@ -55,6 +55,18 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
     inode = _listening_inode(address, port)
     if inode is None:
         return None
+    for pid in _holders(inode):
+        return {"pid": pid, "command": _command(pid), "own": _within(pid, cgroup)}
+    return {"pid": None, "command": None, "own": False}
+
+
+def port_holders(address: str, port: int) -> List[int]:
+    """Every process that has the socket which listens there: children have inherited it."""
+    inode = _listening_inode(address, port)
+    return [] if inode is None else list(_holders(inode))
+
+
+def _holders(inode: str) -> Iterator[int]:
     target = "socket:[%s]" % inode
     for pid in pids():
         try:
@@ -64,10 +76,10 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
         for fd in fds:
             try:
                 if os.readlink("/proc/%d/fd/%s" % (pid, fd)) == target:
-                    return {"pid": pid, "command": _command(pid), "own": _within(pid, cgroup)}
+                    yield pid
+                    break
             except OSError:
                 continue
-    return {"pid": None, "command": None, "own": False}
 
 
 def own_addresses(port: int, cgroup: str) -> List[str]:
@@ -182,6 +194,43 @@ def text(path: str) -> str:
 
 def argv(pid: int) -> List[str]:
     return [word for word in text("/proc/%d/cmdline" % pid).split("\0") if word]
+
+
+def started(pid: int) -> Optional[int]:
+    """When `pid` began, in clock ticks since boot, which with its number names a process for
+    good; None when it is gone (proc_pid_stat(5))."""
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) >= 20 else None
+
+
+def parent(pid: int) -> Optional[int]:
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else None
+
+
+def state(pid: int) -> str:
+    """R, S, D (in the kernel), T, Z (ended) and so on; "" when it is gone."""
+    return "".join(_stat(pid)[:1])
+
+
+def threads(pid: int) -> List[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/%d/task" % pid)]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> List[str]:
+    """From the third field on: state, ppid, …; the second may hold anything."""
+    return text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+
+
+def age(pid: int) -> Optional[float]:
+    """Seconds since `pid` was started, to a hundredth; None when it is gone."""
+    ticks = started(pid)
+    if ticks is None:
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _command(pid: int) -> str:

@@ -30,7 +30,7 @@ def stacks(site: Dict[str, Any]) -> Dict[str, Any]:
             {
                 "pid": pid,
                 "name": (words[0] if words else "")[:100],
-                "state": probe.text("/proc/%d/stat" % pid).rpartition(")")[2].split()[:1],
+                "state": probe.state(pid),
                 "wchan": probe.text("/proc/%d/wchan" % pid).strip(),
                 "kernel": probe.text("/proc/%d/stack" % pid).strip()[:_TEXT],
                 "python": _python(tool, pid),

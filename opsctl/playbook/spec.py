@@ -22,6 +22,13 @@ class Arguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class PreflightArguments(Arguments):
+    despite: Annotated[
+        tuple[str, ...],
+        Field(description="checks of opsctl doctor, by name, that need not hold"),
+    ] = ()
+
+
 class WaitArguments(Arguments):
     budget: Annotated[Duration | None, Field(description="how long the load may take")] = None
     stall: Annotated[Duration | None, Field(description="how long it may not move on")] = None
@@ -78,7 +85,10 @@ def _needs(*groups: str) -> tuple[frozenset[str], ...]:
 SPECS: Final[Mapping[str, StepSpec]] = {
     # What is looked at.
     "preflight": StepSpec(
-        "looks at everything that would make the rest fail, and refuses then", "reads", always=True
+        "looks at everything that would make the rest fail, and refuses then",
+        "reads",
+        always=True,
+        takes=PreflightArguments,
     ),
     "diagnose": StepSpec("says what the journal tells of the present or last start", "reads"),
     "examine": StepSpec(
@@ -184,5 +194,7 @@ CONDITIONS: Final[Mapping[str, str]] = {
     "orphans": "processes of the service were found outside its unit",
     "patched": "a patch set of opsctl's is in place",
     "can_return": "there is an earlier generation that served",
+    "chosen": "this playbook has named a generation to return to",
+    "patch_blamed": "the incident that diagnose found points at the patch set",
     "room": "no file system that the service needs is full",
 }

@@ -147,9 +147,8 @@ def stacks(run: Run) -> str:
     found = run.session.call("stacks", timeout=120)
     processes = found["processes"]
     for each in processes:
-        state = "".join(each["state"])
         where = f" in {each['wchan']}" if each["wchan"] not in ("", "0") else ""
-        text = f"pid {each['pid']} {each['name']}: {state}{where}"
+        text = f"pid {each['pid']} {each['name']}: {each['state']}{where}"
         run.session.emit(Event("stacks", "info", text, {"stack": each}))
     tool = "" if found["py_spy"] else "; py-spy, which the host lacks, would show the Python lines"
     return f"{counted(len(processes), 'process', 'processes')} recorded{tool}"

@@ -11,6 +11,14 @@ from opsctl.rollout.run import Run
 from opsctl.rollout.serving import serving_of
 
 
+# Kinds of incident that come of what a patch set changes: the verify path, its graphs, its imports.
+PATCH_BLAMED: Final = frozenset(
+    "python_error_after_patch patch_not_active tensor_size_mismatch import_error spec_config_error "
+    "graph_capture_failure graph_divergence implausible_acceptance acceptance_collapse "
+    "zero_acceptance degenerate_output nan_logits illegal_memory_access device_side_assert".split()
+)
+
+
 def against(run: Run, use: Use) -> str:
     """What keeps this step from running, for a person; empty where nothing does."""
     for name in use.when:
@@ -35,6 +43,11 @@ def _patched(run: Run) -> bool:
     return bool(generation and generation["set"])
 
 
+def _patch_blamed(run: Run) -> bool:
+    found = run.diagnosis
+    return found is not None and found.incident and found.kind in PATCH_BLAMED
+
+
 HOLDS: Final[Mapping[str, Callable[[Run], bool]]] = {
     "unit_down": lambda run: run.session.unit().down,
     "unit_failed": lambda run: run.session.unit().active_state == "failed",
@@ -45,5 +58,7 @@ HOLDS: Final[Mapping[str, Callable[[Run], bool]]] = {
     "orphans": lambda run: bool(run.orphans),
     "patched": _patched,
     "can_return": choosing.can_return,
+    "chosen": lambda run: run.target is not None,
+    "patch_blamed": _patch_blamed,
     "room": room.enough,
 }

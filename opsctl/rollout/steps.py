@@ -13,7 +13,7 @@ from typing import Any
 from opsctl.errors import LockHeld, OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.journal import redact
-from opsctl.playbook.spec import SmokeArguments, StartArguments
+from opsctl.playbook.spec import PreflightArguments, SmokeArguments, StartArguments
 from opsctl.readiness import wait_down
 from opsctl.rollout import (
     doctor,
@@ -60,6 +60,8 @@ def preflight(run: Run) -> str:
     # The lock is the next step's, which tells a held one by its own exit status; a swap under
     # way is its holder's then.
     ignored = _IGNORED.get(run.command, frozenset()) | {"lock"}
+    if isinstance(run.arguments, PreflightArguments):
+        ignored |= set(run.arguments.despite)
     if facts["lock"]:
         ignored = ignored | {"swap"}
     if run.plan is not None and _replaces_arguments(run.plan):
@@ -71,7 +73,7 @@ def preflight(run: Run) -> str:
             remedy="; ".join(f.remedy for f in faults if f.remedy),
             code=f"preflight_{faults[0].name}",
         )
-    if run.command == "rollback":
+    if run.command == "rollback" and run.target is not None:
         # Of another version, or with a content lost: to be known before the service stops.
         run.session.call("check_swap", number=run.target)
     if run.may_start_plain:
@@ -100,7 +102,7 @@ def _replaces_arguments(plan: Plan) -> bool:
 def _require_settled(run: Run, facts: Mapping[str, Any]) -> None:
     """A rollout that was lost has an end on its way, which only a rollback may cut short."""
     terms = facts["guard"]["terms"]
-    if terms is not None and run.command != "rollback":
+    if terms is not None and not (run.command == "rollback" and run.target is not None):
         raise locking.guard_pending(run.session, terms, Unit.from_show(facts["unit"]))
 
 

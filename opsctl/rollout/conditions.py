@@ -10,12 +10,24 @@ from opsctl.rollout import choosing, room
 from opsctl.rollout.run import Run
 from opsctl.rollout.serving import serving_of
 
-
 # Kinds of incident that come of what a patch set changes: the verify path, its graphs, its imports.
 PATCH_BLAMED: Final = frozenset(
-    "python_error_after_patch patch_not_active tensor_size_mismatch import_error spec_config_error "
-    "graph_capture_failure graph_divergence implausible_acceptance acceptance_collapse "
-    "zero_acceptance degenerate_output nan_logits illegal_memory_access device_side_assert".split()
+    [
+        "python_error_after_patch",
+        "patch_not_active",
+        "tensor_size_mismatch",
+        "import_error",
+        "spec_config_error",
+        "graph_capture_failure",
+        "graph_divergence",
+        "implausible_acceptance",
+        "acceptance_collapse",
+        "zero_acceptance",
+        "degenerate_output",
+        "nan_logits",
+        "illegal_memory_access",
+        "device_side_assert",
+    ]
 )
 
 

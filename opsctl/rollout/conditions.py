@@ -12,22 +12,12 @@ from opsctl.rollout.serving import serving_of
 
 # Kinds of incident that come of what a patch set changes: the verify path, its graphs, its imports.
 PATCH_BLAMED: Final = frozenset(
-    [
-        "python_error_after_patch",
-        "patch_not_active",
-        "tensor_size_mismatch",
-        "import_error",
-        "spec_config_error",
-        "graph_capture_failure",
-        "graph_divergence",
-        "implausible_acceptance",
-        "acceptance_collapse",
-        "zero_acceptance",
-        "degenerate_output",
-        "nan_logits",
-        "illegal_memory_access",
-        "device_side_assert",
-    ]
+    {
+        *("python_error_after_patch", "patch_not_active", "import_error", "spec_config_error"),
+        *("tensor_size_mismatch", "graph_capture_failure", "graph_divergence", "nan_logits"),
+        *("implausible_acceptance", "acceptance_collapse", "zero_acceptance"),
+        *("degenerate_output", "illegal_memory_access", "device_side_assert"),
+    }
 )
 
 

@@ -242,6 +242,11 @@ def _damaged(path: str, why: str) -> HostFault:
     )
 
 
+# The lock's file is written over and never made shorter, so that on a full disk, where somebody
+# wants to make room, it can be taken still.
+_LOCK_SIZE = 4096
+
+
 class Lock:
     """One change of a service at a time. The kernel frees it when this program ends."""
 
@@ -257,11 +262,11 @@ class Lock:
         state.prepare()
         descriptor = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         facts = {"since": time.time(), "pid": os.getpid(), "from": client_address()}
-        data = json.dumps(dict(holder, **facts)).encode()
+        data = json.dumps(dict(holder, **facts)).encode().ljust(_LOCK_SIZE)
         try:
             _lock_exclusively(descriptor, state)
-            os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, data, 0)
+            os.ftruncate(descriptor, len(data))
         except BaseException:  # a full disk: not to hold what nobody knows of
             os.close(descriptor)
             raise
@@ -270,7 +275,7 @@ class Lock:
 
     def release(self) -> None:
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b" " * _LOCK_SIZE, 0)
             os.close(self._descriptor)
             self._descriptor = self.root = None
 

@@ -15,7 +15,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from opsctl.playbook.spec import CONDITIONS, ON_FAILURE_ONLY, SPECS, Arguments, StepSpec
+from opsctl.playbook.spec import (
+    CONDITIONS,
+    IMPLIED,
+    ON_FAILURE_ONLY,
+    SPECS,
+    Arguments,
+    StepSpec,
+)
 from opsctl.text import did_you_mean
 
 
@@ -129,20 +136,18 @@ class Playbook(BaseModel):
 
     @model_validator(mode="after")
     def _in_an_order_that_works(self) -> Playbook:
-        done: set[str] = set()
         seen: set[str] = set()
         for at, each in enumerate(self.steps):
             key = ("steps", at)
             if each.step in ON_FAILURE_ONLY:
                 raise _order(key, f"{each.step} is for on_failure")
-            _check_needs(each, done, key)
+            _check_needs(each, self.steps[:at], key)
             if each.name in seen:
                 text = f"there are two steps {each.name!r}; give one of them a name of its own"
                 raise _order(key, text)
-            done.add(each.step)
             seen.add(each.name)
         for at, each in enumerate(self.on_failure):
-            _check_needs(each, done, ("on_failure", at))
+            _check_needs(each, self.steps, ("on_failure", at))
         return self
 
     @property
@@ -178,10 +183,21 @@ class Playbook(BaseModel):
         return (*kept, *rest)
 
 
-def _check_needs(each: Use, done: set[str], key: tuple[str, int]) -> None:
-    group = each.spec.unmet(done)
+def _check_needs(each: Use, before: Sequence[Use], key: tuple[str, int]) -> None:
+    """What it needs has to come before it, and to run whenever it does."""
+    group = each.spec.unmet({use.step for use in before})
     if group is not None:
         raise _order(key, f"{each.step} needs {_either(group)} before it")
+    group = each.spec.unmet({use.step for use in before if _runs_with(use, each)})
+    if group is not None:
+        text = f"{each.step} needs {_either(group)}, which may be skipped when it is not"
+        raise _order(key, f"{text}: give both the same conditions")
+
+
+def _runs_with(use: Use, each: Use) -> bool:
+    """Whether `use` runs whenever `each` does, as far as conditions tell."""
+    implied = any(IMPLIED.get(name) == use.step for name in each.when)
+    return implied or (set(use.when) <= set(each.when) and set(use.unless) <= set(each.unless))
 
 
 def _order(key: Sequence[str | int], text: str) -> PydanticCustomError:

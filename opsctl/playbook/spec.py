@@ -15,6 +15,12 @@ from opsctl.smoke import Level
 # changes: what the service is, or whether it serves; a runbook asks before each.
 Effect = Literal["reads", "keeps", "changes"]
 
+# Of opsctl doctor's checks those that a playbook may put right itself, or go without.
+Excusable = Literal[
+    "port", "leftovers", "disk_state", "disk_package", "space_state", "space_package",
+    "state", "record", "arguments", "patch_set", "stop_timeout", "start_timeout",
+]  # fmt: skip
+
 
 class Arguments(BaseModel):
     """What a step takes under `with`: nothing, unless its spec names another class."""
@@ -24,8 +30,8 @@ class Arguments(BaseModel):
 
 class PreflightArguments(Arguments):
     despite: Annotated[
-        tuple[str, ...],
-        Field(description="checks of opsctl doctor, by name, that need not hold"),
+        tuple[Excusable, ...],
+        Field(description="checks of opsctl doctor that need not hold"),
     ] = ()
 
 
@@ -198,3 +204,6 @@ CONDITIONS: Final[Mapping[str, str]] = {
     "patch_blamed": "the incident that diagnose found points at the patch set",
     "room": "no file system that the service needs is full",
 }
+
+# Conditions that hold only where a step has run.
+IMPLIED: Final[Mapping[str, str]] = {"chosen": "choose", "orphans": "orphans"}

@@ -84,7 +84,9 @@ def _attempt(run: Run, uses: Iterable[Use], *, ordered: bool = True) -> StepFail
 def _forward(run: Run, uses: Iterable[Use], *, ordered: bool) -> StepFailed | None:
     try:
         for each in uses:
-            if each.step == "finish" and _holds(run, each):
+            if not _holds(run, each):
+                continue
+            if each.step == "finish":
                 break
             _take(run, each, ordered=ordered)
     except StepFailed as failed:
@@ -104,9 +106,7 @@ def _holds(run: Run, each: Use) -> bool:
 
 
 def _take(run: Run, each: Use, *, ordered: bool) -> None:
-    """One step of a playbook, if its conditions hold and, where it is asked, somebody wants it."""
-    if not _holds(run, each):
-        return
+    """One step of a playbook, if somebody wants it where that is asked."""
     group = each.spec.unmet(run.done) if ordered else None
     if group is not None and run.book is not None:
         raise errors.Refused(

@@ -27,7 +27,7 @@ def space(run: Run) -> str:
     if not full:
         return "there is room on every file system that the service writes to"
     paths = [str(place["path"]) for place in full.values()]
-    found = run.session.call("largest", paths=paths, timeout=60)
+    found = run.session.remote.call("largest", paths=paths, timeout=60)
     for place in full.values():
         run.session.emit(Event("space", "warn", _place(place)))
     for text in _consumers(found):
@@ -50,7 +50,7 @@ def make_room(run: Run) -> str:
     if not full:
         return freed
     paths = [str(place["path"]) for place in full.values()]
-    found = run.session.call("largest", paths=paths, timeout=60)
+    found = run.session.remote.call("largest", paths=paths, timeout=60)
     raise StepFailed(
         "disk_full",
         f"{'; '.join(map(_place, full.values()))}, after this was removed: {freed}",

@@ -105,15 +105,15 @@ def sshd_restarted(case: Case) -> None:
 
 def rebooted(case: Case) -> None:
     """In order: every process gets SIGTERM first."""
-    _reboot(case.light, "systemctl reboot")
+    reboot(case.light, "systemctl reboot")
 
 
 def rebooted_at_once(case: Case) -> None:
     """reboot(2), by which every process of the container is gone at once."""
-    _reboot(case.light, "systemctl reboot --force --force")
+    reboot(case.light, "systemctl reboot --force --force")
 
 
-def _reboot(light: LightLab, command: str) -> None:
+def reboot(light: LightLab, command: str) -> None:
     before = light.inside("cat /proc/sys/kernel/random/boot_id")
     light.inside_soon(f"sleep 0.3; {command}")
     deadline = time.monotonic() + 90

@@ -92,6 +92,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def share_memory() -> None:
+    """SGLang's processes pass each other messages through shared memory; a start that finds none
+    dies of it."""
+    path = Path("/dev/shm") / f"light-{time.monotonic_ns()}"
+    try:
+        path.write_bytes(bytes(4 << 20))
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _option(name: str) -> str:
     return sys.argv[sys.argv.index(name) + 1]
 
@@ -101,6 +111,7 @@ def main() -> None:
     seconds = 0.5
     with contextlib.suppress(OSError, ValueError):
         seconds = float(Path("/etc/light-load-seconds").read_text(encoding="utf-8"))
+    share_memory()
     Handler.versions = load(seconds)
     Handler.model = _option("--served-model-name")
     address = (_option("--host"), int(_option("--port")))

@@ -1,0 +1,38 @@
+"""Each runbook in the light lab, with its fault really present: from there to a service that
+serves, by following it alone. In SGLang's own lab: `python tests/runbooks/runbook_trials.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from light_lab import LightLab
+from runbook_faults import FAULTS, Fault, follow, show
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
+    found = LightLab("runbooks", tmp_path_factory.mktemp("light"))
+    found.up()
+    try:
+        yield found
+    finally:
+        found.down()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.runbook}: {f.what}")
+def test_from_the_fault_to_a_service_that_serves(light: LightLab, fault: Fault) -> None:
+    light.reset()
+    before = show(light, "InvocationID")["InvocationID"]
+    undo = fault.put(light)
+    try:
+        status, report, said = follow(light, fault.runbook)
+        assert status == 0, said
+        assert report["verdict"] == "pass"
+        assert light.await_serving(10) is not None
+        assert fault.gone(light) == "", said
+        assert show(light, "InvocationID")["InvocationID"] != before
+    finally:
+        undo()

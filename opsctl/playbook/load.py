@@ -71,7 +71,7 @@ class Shelf:
 
     def _named(self, below: str) -> dict[str, Path]:
         paths = [path for root in reversed(self.roots) for path in (root / below).glob("*.yaml")]
-        return dict(sorted((path.stem, path) for path in paths))
+        return dict(sorted({path.stem: path for path in paths}.items()))
 
 
 def _invalid(message: str, remedy: str) -> UsageError:

@@ -114,11 +114,11 @@ def _take(run: Run, each: Use, *, ordered: bool) -> None:
             remedy=f"give it the same conditions in the playbook {run.book.name}",
             code="playbook_order",
         )
-    if each.spec.effect == "changes":
-        run.ask(each)
     run.arguments = each.arguments
     run.began(each.name)
     try:
+        if each.spec.effect == "changes":
+            run.ask(each)
         message = _step(run, each.name, registry.ACTS[each.step])
     except BaseException as error:
         text = error.message if isinstance(error, StepFailed | errors.OpsctlError) else repr(error)

@@ -1,0 +1,221 @@
+"""Playbooks run: conditions, questions, a beginning in the middle, a rehearsal; scripted steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import platformdirs
+import pytest
+from rollout_tools import SERVICE, facts
+
+from opsctl.errors import Refused, UsageError
+from opsctl.events import Event
+from opsctl.playbook import Playbook, Use
+from opsctl.report import Report
+from opsctl.rollout import books, conditions, registry
+from opsctl.rollout.run import Options, Run, StepFailed
+from opsctl.rollout.session import Session
+from opsctl.units.properties import Unit
+
+
+class FakeSession:
+    host = SimpleNamespace(name="alpha")
+    service = SERVICE
+    token = "t"
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def call(self, op: str, **params: Any) -> None: ...
+
+    def lock_state(self) -> dict[str, Any]:
+        return {"terms": None, "report": None}
+
+    def unit(self) -> Unit:
+        return Unit.from_show(facts()["unit"])
+
+
+class Desk:
+    """Every step notes that it ran; those of `faults` raise; those of `holding` hold."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.session = FakeSession()
+        self.done: list[str] = []
+        self.faults: dict[str, Exception] = {}
+        self.holding: set[str] = set()
+        for name in registry.ACTS:
+            monkeypatch.setitem(registry.ACTS, name, self._step(name))
+        for name in conditions.HOLDS:
+            monkeypatch.setitem(conditions.HOLDS, name, self._holds(name))
+
+    def _step(self, name: str) -> Callable[[Run], str]:
+        def step(run: Run) -> str:
+            self.done.append(name)
+            if name == "preflight":
+                run.unit_before, run.origin = self.session.unit(), 3
+            if name in {"stop", "start", "end_orphans"}:
+                run.touched = True
+            if name in {"smoke", "examine"}:
+                result = SimpleNamespace(
+                    verdict="pass", reasons=(), accept_len=2.0, verify_steps=9, to_json=dict
+                )
+                run.smoke = cast(Any, result)
+            if name in self.faults:
+                raise self.faults.pop(name)
+            return f"{name} done"
+
+        return step
+
+    def _holds(self, name: str) -> Callable[[Run], bool]:
+        return lambda run: name in self.holding
+
+    def run(self, *steps: Any, on_failure: tuple[str, ...] = (), **how: Any) -> Report:
+        found = {"version": 1, "name": "own", "summary": "s", "on_failure": on_failure}
+        book = Playbook.model_validate({**found, "steps": steps})
+        return books.run(cast(Session, self.session), book, Options(), **how)
+
+    def outcomes(self, report: Report) -> list[tuple[str, str]]:
+        return [(told["name"], told["outcome"]) for told in report.data["steps"]]
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Desk:
+    monkeypatch.setattr(platformdirs, "user_state_path", lambda _: tmp_path)
+    return Desk(monkeypatch)
+
+
+HEAD = ("preflight", "lock", "guard")
+RESTART = (*HEAD, "stop", "start", "wait", "smoke", "record")
+
+
+def test_conditions_decide_and_what_is_skipped_is_told(desk: Desk) -> None:
+    desk.holding = {"unit_down"}
+    report = desk.run(
+        *HEAD,
+        {"step": "stop", "unless": "unit_down"},
+        {"step": "start", "when": ["unit_down"]},
+        "smoke",
+        {"step": "record", "when": ["unit_down", "room"]},
+    )
+    assert desk.done == [*HEAD, "start", "smoke"]
+    assert desk.outcomes(report)[3:] == [
+        *(("stop", "skipped"), ("start", "done"), ("smoke", "done"), ("record", "skipped")),
+    ]
+    assert report.exit_code == 0
+    assert report.summary == "own: serve.service restarted"
+    assert (report.command, report.data["playbook"]) == ("playbook run", "own")
+
+
+def test_it_ends_well_where_it_says_so(desk: Desk) -> None:
+    desk.holding = {"sound"}
+    report = desk.run("examine", {"step": "finish", "when": "sound"}, *RESTART)
+    assert desk.done == ["examine"]
+    assert (report.exit_code, report.summary) == (0, "own: serve.service: nothing was changed")
+    desk.holding, desk.done = set(), []
+    desk.run("examine", {"step": "finish", "when": "sound"}, *RESTART)
+    assert desk.done == ["examine", *RESTART]
+
+
+def test_each_change_is_asked_for_and_no_other_step(desk: Desk) -> None:
+    asked: list[str] = []
+    report = desk.run(*RESTART, ask=lambda use: asked.append(use.step))
+    assert (asked, report.exit_code) == (["stop", "start"], 0)
+
+
+def test_a_no_before_any_change_changes_nothing(desk: Desk) -> None:
+    with pytest.raises(Refused, match="stop was declined"):
+        desk.run(*RESTART, ask=_no_to("stop"))
+    assert desk.done == list(HEAD)
+
+
+def test_a_no_in_the_middle_says_how_to_go_on(desk: Desk) -> None:
+    report = desk.run(*RESTART, ask=_no_to("start"))
+    assert desk.done == [*HEAD, "stop"]
+    assert report.exit_code == 11
+    assert report.reasons[0].code == "declined"
+    assert report.reasons[-1].remedy == "opsctl playbook run own alpha --from start"
+
+
+def _no_to(step: str) -> Callable[[Use], None]:
+    def ask(use: Use) -> None:
+        if use.step == step:
+            raise Refused(f"{step} was declined", code="declined")
+
+    return ask
+
+
+def test_it_begins_at_a_step_with_what_that_stands_on(desk: Desk) -> None:
+    report = desk.run(*RESTART, begin="start")
+    assert desk.done == [*HEAD, "start", "wait", "smoke", "record"]
+    assert report.exit_code == 0
+    with pytest.raises(UsageError, match="no step 'strat'") as caught:
+        desk.run(*RESTART, begin="strat")
+    assert "opsctl playbook show own" in caught.value.remedy
+
+
+def test_what_on_failure_lists_is_done_in_order(desk: Desk) -> None:
+    desk.faults = {
+        "wait": StepFailed("boom", "it died"),
+        "stacks": StepFailed("odd", "it cannot be seen"),
+    }
+    report = desk.run(*RESTART, on_failure=("stacks", "diagnose"))
+    assert desk.done == [*HEAD, "stop", "start", "wait", "stacks", "diagnose"]
+    assert (report.exit_code, report.reasons[0].code) == (11, "boom")
+
+
+def test_where_it_was_begun_and_ended_badly_is_known_here(desk: Desk) -> None:
+    session = cast(Session, desk.session)
+    desk.faults = {"wait": StepFailed("boom", "it died")}
+    desk.run(*RESTART)
+    last = books.last(session)
+    assert last is not None
+    assert (last.playbook, last.step) == ("own", "wait")
+    desk.run(*RESTART)
+    assert books.last(session) is None
+
+
+def test_a_rehearsal_looks_and_changes_nothing(desk: Desk) -> None:
+    desk.holding = {"orphans"}
+    report = desk.run(
+        *("diagnose", "orphans", "preflight", "lock"),
+        {"step": "end_orphans", "when": "orphans"},
+        *("guard", {"step": "stop", "unless": "unit_down"}, "start", "smoke"),
+        dry=True,
+    )
+    assert desk.done == ["diagnose", "orphans", "preflight"]
+    assert desk.outcomes(report)[3:] == [
+        (name, "would") for name in ("lock", "end_orphans", "guard", "stop", "start", "smoke")
+    ]
+    (stop,) = (told for told in report.data["steps"] if told["name"] == "stop")
+    assert stop["message"].endswith("unless the unit does not run")
+    assert (report.exit_code, report.verdict) == (0, "pass")
+
+
+def test_a_rehearsal_ends_where_a_look_fails(desk: Desk) -> None:
+    desk.faults = {"preflight": Refused("the disk is full")}
+    report = desk.run(*RESTART, dry=True)
+    assert desk.done == ["preflight"]
+    assert (report.exit_code, report.summary) == (
+        3,
+        "own: it would end at preflight: the disk is full",
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind"),
+    [
+        ((*HEAD, "stage", "stop", "swap"), "deploy"),
+        (("choose", *HEAD, "stop", "swap"), "rollback"),
+        (RESTART, "restart"),
+        (("preflight", "smoke"), "gate"),
+    ],
+)
+def test_what_it_is_to_the_host(steps: tuple[str, ...], kind: str) -> None:
+    found = {"version": 1, "name": "own", "summary": "s", "steps": steps}
+    assert books.kind_of(Playbook.model_validate(found)) == kind

@@ -11,6 +11,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, run, somebody_there
+from opsctl.cli.smoke import BaselineOption, PromptsOption
 from opsctl.errors import EXIT_OK, OpsctlError, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -230,14 +231,15 @@ def run_playbook(
     why: opt.WhyOption = "",
     lock_wait: opt.LockWaitOption = None,
     smoke: opt.SmokeOption = "quick",
+    prompts: PromptsOption = None,
+    baseline: BaselineOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
     """Run a playbook of one's own, or one of opsctl's from a step on."""
     from opsctl.rollout.examining import Wanted
 
-    chosen = chosen_options(
-        budget, stall, why, lock_wait, generation=generation, wanted=Wanted(smoke)
-    )
+    wanted = Wanted(smoke, prompts, baseline)
+    chosen = chosen_options(budget, stall, why, lock_wait, generation=generation, wanted=wanted)
     book = command.shelf().load(name)
     if book.has("soak"):
         raise UsageError(
@@ -268,15 +270,20 @@ def run_runbook(
     stall: opt.StallOption = None,
     why: opt.WhyOption = "",
     lock_wait: opt.LockWaitOption = None,
+    prompts: PromptsOption = None,
+    baseline: BaselineOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
     """Follow a runbook: it looks by itself, and asks before each step that changes something."""
+    from opsctl.rollout.examining import Wanted
+
     book = command.shelf().load(name, runbook=True)
-    chosen = chosen_options(budget, stall, why or f"runbook {name}", lock_wait)
+    wanted = Wanted("quick", prompts, baseline)
+    chosen = chosen_options(budget, stall, why or f"runbook {name}", lock_wait, wanted=wanted)
     if not yes and not dry_run and not somebody_there():
         ask("", yes=False, about=f"{name}: {book.summary}")
-    wanted = _asker(session.service.unit, yes=yes)
-    return _run(session, book, chosen, ask=wanted, begin=begin, resume=resume, dry=dry_run)
+    asker = _asker(session.service.unit, yes=yes)
+    return _run(session, book, chosen, ask=asker, begin=begin, resume=resume, dry=dry_run)
 
 
 def _run(session: Any, book: Playbook, options: Any, *, resume: bool, **more: Any) -> Report:

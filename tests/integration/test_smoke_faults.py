@@ -1,5 +1,5 @@
-"""Two of `smoke_faults` in the lab's real SGLang: smoke catches and names each, and passes the
-set itself. All of them: `python tests/integration/smoke_faults.py`."""
+"""Two of `smoke_faults` in the lab's real SGLang: smoke passes the set itself, catches and names
+each, and a runbook leads out of it. All of them: `python tests/integration/smoke_faults.py`."""
 
 from __future__ import annotations
 
@@ -49,19 +49,6 @@ def _referenced(
     assert bench.opsctl("lab", "reset", LAB).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["kv-of-rejected", "crash-at-second-request"])
-def test_a_fault_is_caught_and_named(tmp_path: Path, prompts: Path, name: str) -> None:
-    bench, fault = Bench(tmp_path), named(name)
-    with lenient(bench):
-        deployed = bench.deploy("--patches", str(faulty(fault, tmp_path)))
-    assert deployed.exit_code == 0, deployed.said
-    bench.service["smoke"]["min_accept_len"] = None
-    outcome = bench.opsctl("smoke", "--standard", "--prompts", str(prompts))
-    smoke = outcome.report["data"]["smoke"]
-    assert outcome.exit_code == 11, outcome.said
-    assert smoke["kind"] in fault.kinds, outcome.said
-
-
 def test_the_set_itself_passes(tmp_path: Path, prompts: Path) -> None:
     bench = Bench(tmp_path)
     deployed = bench.deploy()
@@ -70,3 +57,30 @@ def test_the_set_itself_passes(tmp_path: Path, prompts: Path) -> None:
     assert outcome.exit_code == 0, outcome.said
     checks = {check["name"]: check for check in outcome.report["data"]["smoke"]["checks"]}
     assert checks["lossless"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "runbook"),
+    [
+        ("kv-of-rejected", "garbage-output"),
+        ("drafter-never-matches", "acceptance-collapsed"),
+    ],
+)
+def test_a_fault_is_caught_and_named_and_its_runbook_leads_out(
+    tmp_path: Path, prompts: Path, name: str, runbook: str
+) -> None:
+    """From a generation that is wrong to the one before it, by the runbook alone."""
+    bench, fault = Bench(tmp_path), named(name)
+    before = bench.opsctl("status").report["generation"]
+    with lenient(bench):
+        deployed = bench.deploy("--patches", str(faulty(fault, tmp_path)))
+    assert deployed.exit_code == 0, deployed.said
+    outcome = bench.opsctl("smoke", "--standard", "--prompts", str(prompts))
+    smoke = outcome.report["data"]["smoke"]
+    assert outcome.exit_code == 11, outcome.said
+    assert smoke["kind"] in fault.kinds, outcome.said
+    followed = bench.opsctl("runbook", "run", runbook, "--yes", "--prompts", str(prompts))
+    assert followed.exit_code == 0, followed.stderr
+    assert followed.report["generation"] == before
+    told = {step["name"]: step["outcome"] for step in followed.report["data"]["steps"]}
+    assert told["examine"] == told["swap"] == told["smoke"] == "done"

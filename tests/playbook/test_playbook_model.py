@@ -10,6 +10,7 @@ import pytest
 from opsctl.errors import EXIT_USAGE, UsageError
 from opsctl.journal.rules import rule_base
 from opsctl.playbook import CONDITIONS, SPECS, Playbook, Shelf, load, use
+from opsctl.playbook.page import text as page_text
 from opsctl.playbook.schema import text as schema_text
 from opsctl.resources import bundled
 from opsctl.rollout.conditions import HOLDS, PATCH_BLAMED
@@ -195,3 +196,7 @@ def test_a_bare_step_is_what_its_name_says() -> None:
     assert use("stop").name == "stop"
     found: dict[str, Any] = {"version": 1, "name": "x", "summary": "y", "steps": ["preflight"]}
     assert Playbook.model_validate(found).on_failure == ()
+
+
+def test_the_page_of_the_runbooks_is_up_to_date() -> None:
+    assert (bundled("docs") / "runbooks.md").read_text("utf-8") == page_text()

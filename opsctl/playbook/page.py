@@ -13,7 +13,7 @@ _HEAD = """\
 
 Made by `python -m opsctl.playbook.page > docs/runbooks.md` from `playbooks/runbooks/*.yaml`; do not
 edit this page. `opsctl triage` says which of them to follow; what each led out of in a lab is in
-[runbook-trials.md](runbook-trials.md), and how to write one of your own in [playbooks.md](playbooks.md).
+[runbook-trials.md](runbook-trials.md), and how to write your own in [playbooks.md](playbooks.md).
 
 ```
 opsctl runbook list                          # when to use which
@@ -22,9 +22,10 @@ opsctl runbook run hung ct200 --dry-run      # look, and say what would be done
 opsctl runbook run hung ct200                # look, and ask before each step that changes something
 ```
 
-A step with a star changes the service: it is asked for (`y`, `a` for all the rest, anything else is no), or
-`--yes` is given. A no before the first of them leaves everything as it was (exit 3); after it the report says
-where to go on (`--from STEP`). Whatever ends the client, the guard on the host ends the rest.
+A step with a star changes the service: it is asked for (`y`, `a` for all the rest, anything else
+is no), or `--yes` is given. A no before the first of them leaves everything as it was (exit 3);
+after it the report says where to go on (`--from STEP`). Whatever ends the client, the guard on the
+host ends the rest.
 
 | runbook | when |
 |---|---|

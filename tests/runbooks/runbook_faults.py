@@ -1,6 +1,6 @@
 """Faults that a runbook is for, really present in a lab, and what has to be so after it.
 
-`FAULTS` are for the light lab and for SGLang's alike, but where `labs` says otherwise. Each is put
+`FAULTS` are for the light lab and for SGLang's alike, but for those that say why not. Each is put
 in, seen, and left to the runbook alone.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from fault_cases import reboot
 from fault_rigs import own_disk
-from light_lab import LightLab
+from runbook_rigs import LATENT
 
 _ORPHAN_ARGV = "-m sglang.launch_server --model-path /opt/models/target"
 # Starts the same command as the unit's main process, in its environment, in nobody's unit, under
@@ -45,27 +45,28 @@ class Fault:
 
     runbook: str
     what: str
-    put: Callable[[LightLab], Callable[[], None]]
-    gone: Callable[[LightLab], str]
+    put: Callable[[Rig], Callable[[], None]]
+    gone: Callable[[Rig], str]
+    light_only: str = ""  # why SGLang's own lab does not have it
 
 
 def nothing() -> None: ...
 
 
-def done(light: LightLab, command: str) -> None:
+def done(light: Rig, command: str) -> None:
     light.inside(command)
 
 
-def fine(light: LightLab) -> str:
+def fine(light: Rig) -> str:
     return ""
 
 
-def show(light: LightLab, *names: str) -> dict[str, str]:
+def show(light: Rig, *names: str) -> dict[str, str]:
     lines = light.inside(f"systemctl show {light.unit} -p {','.join(names)}").splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def await_state(light: LightLab, wanted: Callable[[dict[str, str]], bool], seconds: float) -> None:
+def await_state(light: Rig, wanted: Callable[[dict[str, str]], bool], seconds: float) -> None:
     """Until the unit's state is the fault's."""
     deadline = time.monotonic() + seconds
     names = ("ActiveState", "SubState", "Result", "NRestarts")
@@ -77,7 +78,7 @@ def await_state(light: LightLab, wanted: Callable[[dict[str, str]], bool], secon
 # -- the service is down ------------------------------------------------------------------------
 
 
-def killed_for_good(light: LightLab) -> Callable[[], None]:
+def killed_for_good(light: Rig) -> Callable[[], None]:
     """Somebody stopped it, and the last that it wrote is a crash."""
     light.inside(f"systemctl kill --signal=SEGV {light.unit}; systemctl stop {light.unit}")
     await_state(light, lambda unit: unit["ActiveState"] in {"inactive", "failed"}, 60)
@@ -87,7 +88,7 @@ def killed_for_good(light: LightLab) -> Callable[[], None]:
 # -- a process that nobody accounts for ----------------------------------------------------------
 
 
-def orphan(light: LightLab) -> None:
+def orphan(light: Rig) -> None:
     """A server started by hand holds the port, while the unit is down; and, says a stand-in of
     nvidia-smi's, which no lab has, GPU memory."""
     main = show(light, "MainPID")["MainPID"]
@@ -101,26 +102,26 @@ def orphan(light: LightLab) -> None:
         time.sleep(0.3)
 
 
-def _models(light: LightLab) -> str:
+def _models(light: Rig) -> str:
     url = f"http://{light.address}:{light.service['port']}/v1/models"
     script = f"import urllib.request as r; print(r.urlopen('{url}', timeout=3).read().decode())"
     return light.inside(f'python3 -c "{script}"', check=False)
 
 
-def orphan_pids(light: LightLab) -> list[str]:
+def orphan_pids(light: Rig) -> list[str]:
     return light.inside("pgrep -f '[s]erved-model-name orphan' || true").split()
 
 
-def end_orphans(light: LightLab) -> None:
+def end_orphans(light: Rig) -> None:
     light.inside("pkill --signal KILL -f '[s]erved-model-name orphan' || true")
 
 
-def no_orphan(light: LightLab) -> str:
+def no_orphan(light: Rig) -> str:
     left = orphan_pids(light)
     return f"left are {left}" if left else ""
 
 
-def gpu_orphan(light: LightLab) -> Callable[[], None]:
+def gpu_orphan(light: Rig) -> Callable[[], None]:
     orphan(light)
     tool = "/usr/local/bin/nvidia-smi"
     light.inside(
@@ -139,7 +140,7 @@ def gpu_orphan(light: LightLab) -> Callable[[], None]:
     return undo
 
 
-def looping_on_the_port(light: LightLab) -> Callable[[], None]:
+def looping_on_the_port(light: Rig) -> Callable[[], None]:
     """The light server dies of a taken port, and systemd starts it until it gives up."""
     orphan(light)
     light.inside(f"systemctl start --no-block {light.unit}")
@@ -147,7 +148,7 @@ def looping_on_the_port(light: LightLab) -> Callable[[], None]:
     return lambda: end_orphans(light)
 
 
-def memory_held(light: LightLab) -> Callable[[], None]:
+def memory_held(light: Rig) -> Callable[[], None]:
     """Shared memory is full of what a server started by hand holds, though its file is deleted:
     what the unit starts dies for want of it. (Labs of cgroup v1 have no bound on other memory.)"""
     hog = (
@@ -181,14 +182,14 @@ def memory_held(light: LightLab) -> Callable[[], None]:
 # -- it runs, and does not serve ------------------------------------------------------------------
 
 
-def halted(light: LightLab) -> Callable[[], None]:
+def halted(light: Rig) -> Callable[[], None]:
     """The port is open, and nobody answers: every process of the unit is stopped in its tracks."""
     light.inside(f"systemctl kill --kill-whom=all --signal=STOP {light.unit}")
     assert light.served() is None
     return nothing
 
 
-def stuck_load(light: LightLab) -> Callable[[], None]:
+def stuck_load(light: Rig) -> Callable[[], None]:
     light.set_load(5.0)
     light.inside(f"systemctl restart --no-block {light.unit}; sleep 1.5")
     light.inside(f"systemctl kill --kill-whom=all --signal=STOP {light.unit}")
@@ -200,31 +201,22 @@ def stuck_load(light: LightLab) -> Callable[[], None]:
 # -- the patch set ---------------------------------------------------------------------------------
 
 
-def latent_crash(light: LightLab) -> Callable[[], None]:
+def latent_crash(light: Rig) -> Callable[[], None]:
     """A set that was proved good, and dies since then at every start, as the incident's did."""
-    text = (
-        "import os\n\nVERSION = 1\n"
-        'if os.path.exists("/run/latent"):\n'
-        '    raise RuntimeError("The size of tensor a (8) must match the size of tensor b (33) at '
-        'non-singleton dimension 0")\n'
-    )
-    extra = light.sets / "1" / "lightserve-1.0.0" / "light" / "files" / "parts" / "extra.py"
-    extra.write_text(text, encoding="utf-8")
-    assert light.deploy(1).finish(120) == 0
-    light.inside(f"touch /run/latent; systemctl restart --no-block {light.unit}")
-    await_state(light, lambda unit: int(unit["NRestarts"]) >= 1, 60)
-    return lambda: done(light, "rm -f /run/latent")
+    assert light.deploy_latent() == 0
+    light.inside(f"touch {LATENT}; systemctl restart --no-block {light.unit}")
+    await_state(light, lambda unit: int(unit["NRestarts"]) >= 1, 120)
+    return lambda: done(light, f"rm -f {LATENT}")
 
 
-def wheel_is_back(light: LightLab) -> str:
-    versions = light.served() or {}
-    return "" if set(versions.values()) == {0} else f"served are {versions}"
+def wheel_is_back(light: Rig) -> str:
+    return light.restored()
 
 
 # -- the host --------------------------------------------------------------------------------------
 
 
-def rebooted(light: LightLab) -> Callable[[], None]:
+def rebooted(light: Rig) -> Callable[[], None]:
     """With the unit disabled, so that nothing starts it."""
     light.inside(f"systemctl disable {light.unit}")
     reboot(light, "systemctl reboot")
@@ -232,7 +224,7 @@ def rebooted(light: LightLab) -> Callable[[], None]:
     return lambda: done(light, f"systemctl enable {light.unit}")
 
 
-def full_disk(light: LightLab) -> Callable[[], None]:
+def full_disk(light: Rig) -> Callable[[], None]:
     """The state folder's file system is full of what old rollouts left, and the unit is down."""
     assert light.deploy(2).finish(120) == 0  # there is a state folder
     disk = own_disk(light, light.state)
@@ -255,7 +247,7 @@ def full_disk(light: LightLab) -> Callable[[], None]:
     return undo
 
 
-def busy(light: LightLab) -> Callable[[], None]:
+def busy(light: Rig) -> Callable[[], None]:
     """Nothing is wrong."""
     return nothing
 
@@ -263,11 +255,23 @@ def busy(light: LightLab) -> Callable[[], None]:
 FAULTS = (
     Fault("service-down", "killed by a signal, then stopped", killed_for_good, fine),
     Fault("crash-loop", "a set that dies at every start", latent_crash, wheel_is_back),
-    Fault("crash-loop", "a server by hand holds the port", looping_on_the_port, no_orphan),
+    Fault(
+        "crash-loop",
+        "a server by hand holds the port",
+        looping_on_the_port,
+        no_orphan,
+        light_only="SGLang does not die of a taken port: it hangs, which is gpu-orphans' fault",
+    ),
     Fault("slow-load", "a load halted in the middle", stuck_load, fine),
     Fault("gpu-orphans", "a server by hand holds the port and GPU memory", gpu_orphan, no_orphan),
     Fault("hung", "every process halted, the port open", halted, fine),
-    Fault("out-of-memory", "a server by hand holds all shared memory", memory_held, no_orphan),
+    Fault(
+        "out-of-memory",
+        "a server by hand holds all shared memory",
+        memory_held,
+        no_orphan,
+        light_only="one process of SGLang's on a CPU needs no shared memory to start",
+    ),
     Fault("bad-patch-set", "a set that dies at every start", latent_crash, wheel_is_back),
     Fault("host-rebooted", "rebooted with the unit disabled", rebooted, fine),
     Fault("disk-full", "the state folder's disk full, the unit down", full_disk, fine),
@@ -275,7 +279,7 @@ FAULTS = (
 )
 
 
-def follow(light: LightLab, runbook: str, *words: str) -> tuple[int, dict[str, Any], str]:
+def follow(light: Rig, runbook: str, *words: str) -> tuple[int, dict[str, Any], str]:
     """The runbook alone, as on call at a keyboard that says yes to everything."""
     client = light.start("runbook", "run", runbook, "--yes", *words)
     status = client.finish(400)

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from light_lab import LightLab
 from runbook_faults import FAULTS, Fault, follow, show
+from runbook_rigs import LightRig
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("runbooks", tmp_path_factory.mktemp("light"))
+def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightRig]:
+    found = LightRig("runbooks", tmp_path_factory.mktemp("light"))
     found.up()
     try:
         yield found
@@ -23,7 +23,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.runbook}: {f.what}")
-def test_from_the_fault_to_a_service_that_serves(light: LightLab, fault: Fault) -> None:
+def test_from_the_fault_to_a_service_that_serves(light: LightRig, fault: Fault) -> None:
     light.reset()
     before = show(light, "InvocationID")["InvocationID"]
     undo = fault.put(light)

@@ -14,8 +14,10 @@ from typing import Any
 
 from fault_cases import reboot
 from fault_rigs import own_disk
-from runbook_rigs import LATENT
+from runbook_rigs import LATENT, LightRig, RealRig
 
+Rig = LightRig | RealRig
+# Of a process that the unit has lost: the service's module, in nobody's unit.
 _ORPHAN_ARGV = "-m sglang.launch_server --model-path /opt/models/target"
 # Starts the same command as the unit's main process, in its environment, in nobody's unit, under
 # another served name; once /run/go is there.

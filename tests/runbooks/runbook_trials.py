@@ -19,8 +19,8 @@ from typing import Any, Final
 _ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(_ROOT / "tests" / "faults")]
 
-from runbook_faults import FAULTS, Fault, follow, show
-from runbook_rigs import RealRig
+from runbook_faults import FAULTS, Fault, follow, show  # noqa: E402
+from runbook_rigs import RealRig  # noqa: E402
 
 DATA: Final = _ROOT / "docs" / "runbook-trials.json"
 PAGE: Final = _ROOT / "docs" / "runbook-trials.md"

@@ -42,7 +42,7 @@ class RealRig(RealLab):
             edits={"srt/models/dflash.py": (anchor, anchor + _RAISES)},
             kinds=(),
         )
-        smoke_faults.FAULTS += (fault,)  # type: ignore[assignment]  # it numbers the versions
+        smoke_faults.FAULTS += (fault,)  # type: ignore[misc, assignment]  # it numbers the versions
         patches = smoke_faults.faulty(fault, self.folder)
         return self.start("deploy", "--yes", "--patches", str(patches)).finish(400)
 

@@ -8,6 +8,7 @@ import typer
 
 from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
 from opsctl.cli import options as opt
+from opsctl.cli import watch as watching
 
 app = typer.Typer(
     name="opsctl",
@@ -45,6 +46,7 @@ smoke.register(app)
 gate.register(app)
 host.register(app)
 metrics.register(app)
+watching.register(app)
 records.register(app)
 diagnose.register(app)
 app.add_typer(lock.app, name="lock")

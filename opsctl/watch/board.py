@@ -28,7 +28,10 @@ class Board:
     _queue: queue.Queue[Heard] = field(default_factory=lambda: queue.Queue(_MOST))
 
     def __post_init__(self) -> None:
-        self.models = [HostModel(each.host.name, each.service.name) for each in self.sessions]
+        self.models = [
+            HostModel(each.host.name, each.service.name, each.service.load.budget)
+            for each in self.sessions
+        ]
         self._feeds = [Feed(each.host.name, each, self._queue.put) for each in self.sessions]
 
     def __enter__(self) -> Board:

@@ -165,17 +165,17 @@ def _about(model: HostModel, view: View, now: float) -> list[Line]:
 
 
 def _load(model: HostModel, view: View, now: float) -> Line:
-    """As `opsctl wait` shows it: by the time that earlier loads took, else by the phase."""
+    """As `opsctl wait` shows it: of the time that earlier loads took, else of the budget."""
     elapsed, remaining = model.active_for(now) or 0.0, model.remaining(now)
     assert model.start is not None
-    progress = model.start.progress
-    share = progress.fraction or 0.0
-    if remaining is not None:
-        share = elapsed / (elapsed + remaining) if elapsed + remaining else 0.0
-    left = f", about {duration(remaining)} left" if remaining else ""
-    if remaining == 0.0:
-        left = ", longer than earlier loads"
-    said = f" {progress.label}, {duration(elapsed)}{left}"
+    whole = model.budget if remaining is None else elapsed + remaining
+    share = min(elapsed / whole, 1.0) if whole else 0.0
+    left = ", longer than earlier loads took"
+    if remaining is None:
+        left = f" of {duration(model.budget)}"
+    elif remaining:
+        left = f", about {duration(remaining)} left"
+    said = f" {model.start.progress.label}, {duration(elapsed)}{left}"
     return _labelled("load", bar(share, 20, view.signs) + said, "warn")
 
 
@@ -242,7 +242,8 @@ def row_of(row: Row, found: Diagnosis | None, signs: Glyphs, width: int = 0) -> 
     """A row of the journal, `found` where it decides that; a restart is ruled to `width`."""
     stamp = time.strftime("%H:%M:%S ", time.localtime(row.at))
     if row.kind == "restart":
-        return ((stamp, ""), (f"{signs.rule * 2} {row.text} {signs.rule * width}", "bold"))
+        text = f"{signs.rule * 2} {row.text} "
+        return ((stamp, ""), (text + signs.rule * (width - len(stamp) - len(text)), "bold"))
     if row.kind != "line":
         return ((stamp, ""), (f"-- {row.text}", "warn"))
     first, *more = [line for line in row.text.split("\n") if line.strip()] or [""]

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from opsctl.acceptance import Sample
 from opsctl.journal import Diagnosis, Entry, redact
-from opsctl.rollout import diagnosing, lock_text
+from opsctl.rollout import diagnosing
 from opsctl.sglang import DecodeBatch, PrefillBatch, estimate_remaining, parse_all
 from opsctl.units.properties import Unit
 from opsctl.watch import heard
@@ -88,6 +88,7 @@ class HostModel:
 
     name: str
     service: str
+    budget: float = 0.0  # seconds that a load may take
     link: Link = "connecting"
     lost: heard.Lost | None = None
     attempt: int = 1
@@ -169,7 +170,7 @@ class HostModel:
 
     @property
     def loading(self) -> bool:
-        active = self.unit is not None and self.unit.active
+        active = self.unit is not None and self.unit.active and self.caught_up
         return active and self.start is not None and not self.start.ready
 
     def judge(self, now: float) -> Diagnosis:
@@ -234,7 +235,8 @@ class HostModel:
     def _recorded(self, facts: Mapping[str, Any]) -> None:
         generation = facts.get("generation")
         self.loads = tuple(facts.get("loads") or ())
-        self.lock = lock_text.describe(facts["lock"]) if facts.get("lock") else ""
+        holder = facts.get("lock") or {}
+        self.lock = f"{holder.get('who')}: {holder.get('why') or '-'}" if holder else ""
         self._patched = tuple(diagnosing.patched_by(facts))
         self.generation = ""
         if generation is not None:
@@ -243,14 +245,16 @@ class HostModel:
             self.generation = f"generation {generation['number']}, {label}"
 
     def _see(self, unit: Unit, now: float) -> None:
+        before = 0 if self.unit is None else self.unit.n_restarts
         self.unit, self._unit_at = unit, now
         invocation = unit.invocation_id
         if not invocation or (self.start is not None and self.start.invocation == invocation):
             return
         if self.start is not None:
             self._close()
-            count = f", {unit.n_restarts} by itself" if unit.n_restarts else ""
-            text = f"restart{count}: invocation {invocation[:8]}"
+            by_itself = unit.n_restarts > before
+            whose = f" by systemd, {unit.n_restarts} so far" if by_itself else ""
+            text = f"restart{whose}: invocation {invocation[:8]}"
             began = unit.time - (unit.active_for or 0.0)
             self.restarts.append(began)
             self._row(Row("restart", began, text, self._starts))

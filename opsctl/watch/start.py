@@ -66,6 +66,7 @@ class Start:
     progress: LoadProgress = field(default_factory=LoadProgress)
     now: Now = field(default_factory=Now)
     answer: Asked | None = None  # of the endpoint, the last
+    answered_at: float = 0.0
     diagnosis: Diagnosis = field(default_factory=lambda: Diagnosis(incident=False))
     last_at: float = 0.0  # of its last entry, Unix seconds
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
@@ -101,14 +102,23 @@ class Start:
 
     def asked(self, answer: Asked, at: float) -> None:
         """Take in what the endpoint said at `at` (Unix seconds, by the host's clock)."""
-        self.answer = answer
         if not answer.fault:
             self.now.of_answer(answer, at)
+        elif not self.ready:  # nothing listens yet
+            return
+        self.answer, self.answered_at = answer, at
 
     @property
     def ready(self) -> bool:
         """It has said so, or has decoded: of a long start the first lines may be gone."""
         return self.progress.ready_at is not None or bool(self.samples)
+
+    @property
+    def no_answer(self) -> str:
+        """Why the endpoint does not answer; empty where it does, or where the journal has shown
+        since that the server works."""
+        stands = self.answer is not None and self.answered_at >= self.now.at
+        return self.answer.fault if self.answer is not None and stands else ""
 
     @property
     def draft_tokens(self) -> int | None:

@@ -39,6 +39,8 @@ def phase(model: HostModel) -> tuple[str, Style]:
         return _not_active(unit)
     if start is not None and start.diagnosis.crash:
         return f"crashed: {start.diagnosis.kind}", "bad"
+    if not model.caught_up:
+        return "its journal is being read", "warn"
     if start is None or model.loading:
         return f"loading: {start.progress.label if start else 'starting'}", "warn"
     return "ready", "good"
@@ -67,7 +69,7 @@ def incident(model: HostModel, host_now: float) -> tuple[str, str, Style]:
     word, style = severity(found)
     ago = f", {duration(host_now - at)} ago" if host_now > at > 0 else ""
     where = f" in {found.phase}" if found.phase else ""
-    whose = "" if present else ", in a start before this one"
+    whose = "" if present else " (an earlier start)"
     return f"{word} {found.kind}{where}{ago}{whose}", found.remedy, style
 
 
@@ -81,8 +83,8 @@ def requests(model: HostModel, host_now: float) -> str:
     parts = [f"{_shown(now.running)} running, {_shown(now.queued)} queued", f"kv {usage}"]
     parts.append(f"cuda graph {_percent(start.measured.acceptance.cuda_graph_share)}")
     text = "   ".join(parts)
-    if start.answer is not None and start.answer.fault and start.ready:
-        return f"{text}   NO ANSWER: {start.answer.fault}"
+    if start.no_answer:
+        return f"{text}   NO ANSWER: {start.no_answer}"
     if now.source:
         ago = max(host_now - now.at, 0.0)
         text += f"   ({now.source}{f', {duration(ago)} ago' if ago > _RECENT else ''})"

@@ -170,7 +170,7 @@ def _load(model: HostModel, view: View, now: float) -> Line:
     assert model.start is not None
     whole = model.budget if remaining is None else elapsed + remaining
     share = min(elapsed / whole, 1.0) if whole else 0.0
-    left = ", longer than earlier loads took"
+    left = ", longer than before"
     if remaining is None:
         left = f" of {duration(model.budget)}"
     elif remaining:

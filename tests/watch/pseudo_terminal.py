@@ -18,7 +18,7 @@ from typing import Any
 import pyte
 
 
-class _Screen(pyte.Screen):  # type: ignore[misc]
+class _Screen(pyte.Screen):
     """With the two sequences that pyte lacks, and xterm has: scroll down (SD) and up (SU)."""
 
     def scroll_down(self, count: int = 1) -> None:
@@ -34,7 +34,7 @@ class _Screen(pyte.Screen):  # type: ignore[misc]
         self.cursor.x, self.cursor.y = x, y
 
 
-class _Stream(pyte.ByteStream):  # type: ignore[misc]
+class _Stream(pyte.ByteStream):
     csi = {**pyte.ByteStream.csi, "S": "scroll_up", "T": "scroll_down"}  # noqa: RUF012
     events = pyte.ByteStream.events | {"scroll_up", "scroll_down"}
 

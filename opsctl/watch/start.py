@@ -19,6 +19,10 @@ LATELY: Final = 60.0
 _SAMPLES: Final = 2000  # decode lines that are kept for them
 # Without a new line only silence can make a difference, which counts in minutes.
 _JUDGE_EVERY: Final = 10.0
+# What numbers say of a start as a whole comes and goes with its first few lines, and with other
+# prompts: while it is watched, only what is found for so long without a break is told, seconds.
+_STEADY: Final = 60.0
+_NOTHING: Final = Diagnosis(incident=False)
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ class Start:
     now: Now = field(default_factory=Now)
     answer: Asked | None = None  # of the endpoint, the last
     answered_at: float = 0.0
-    diagnosis: Diagnosis = field(default_factory=lambda: Diagnosis(incident=False))
+    diagnosis: Diagnosis = _NOTHING
     last_at: float = 0.0  # of its last entry, Unix seconds
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _arguments: Arguments = field(default_factory=Arguments)
@@ -76,6 +80,7 @@ class Start:
     _measured: Measured | None = None
     _judged_at: float = 0.0
     _news: bool = False
+    _suspected: tuple[str, float] = ("", 0.0)  # a kind, and since when (host's clock)
 
     def __post_init__(self) -> None:
         self._diagnoser = Diagnoser(patched=self.patched)
@@ -140,9 +145,19 @@ class Start:
         if not self._news and now - self._judged_at < _JUDGE_EVERY:
             return self.diagnosis
         self._diagnoser.goes_on(now)
-        self._judged_at, self._news = now, False
-        self.diagnosis = self._diagnoser.result()
+        found = self._diagnoser.result()
+        first, self._judged_at, self._news = not self._judged_at, now, False
+        self.diagnosis = found if self._steady(found, now, first=first) else _NOTHING
         return self.diagnosis
+
+    def _steady(self, found: Diagnosis, now: float, *, first: bool) -> bool:
+        """Whether to tell of it; one look at a start that has long run is no fleeting one."""
+        if not found.incident or found.crash:
+            self._suspected = ("", 0.0)
+            return True
+        if self._suspected[0] != found.kind:
+            self._suspected = (found.kind, now - _STEADY if first else now)
+        return now - self._suspected[1] >= _STEADY
 
     def ended(self) -> Diagnosis:
         """What it ended with."""

@@ -125,6 +125,23 @@ def test_an_incident_is_marked_as_soon_as_its_line_is_there() -> None:
     assert [row.text for row in model.told if row.number in model.marks()] == [CRASH[2]]
 
 
+def test_what_numbers_say_is_told_once_it_stays() -> None:
+    """A first few lines say all sorts of things; a look at a start that long ran counts at once."""
+    lines = [decode(accept=1.0) for _ in range(40)]
+    model = connected()
+    say(model, ARGS, READY, at=-9.0)
+    model.judge(NOW)
+    say(model, *lines, at=1.0)
+    assert not model.judge(NOW + 5).incident
+    say(model, decode(accept=1.0), at=50.0)
+    assert not model.judge(NOW + 50).incident
+    say(model, decode(accept=1.0), at=66.0)
+    assert model.judge(NOW + 66).kind == "zero_acceptance"
+    look = connected()
+    say(look, ARGS, READY, *lines, at=-9.0)
+    assert look.judge(NOW).kind == "zero_acceptance"
+
+
 def test_silence_is_judged_only_while_the_host_is_heard() -> None:
     model = connected()
     say(model, ARGS, "Init torch distributed begin.", at=0.0)

@@ -20,6 +20,7 @@ from opsctl.cli import (
     smoke,
 )
 from opsctl.cli import options as opt
+from opsctl.cli import watch as watching
 
 app = typer.Typer(
     name="opsctl",
@@ -57,6 +58,7 @@ smoke.register(app)
 gate.register(app)
 host.register(app)
 metrics.register(app)
+watching.register(app)
 records.register(app)
 diagnose.register(app)
 app.add_typer(playbooks.runbook, name="runbook")

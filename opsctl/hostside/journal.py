@@ -171,10 +171,13 @@ def _entries(argv: List[str]) -> List[Entry]:
 
 
 class Follower:
-    """`journalctl --follow` of one start, read without blocking."""
+    """`journalctl --follow` of one start, read without blocking; of what stands after the
+    cursor `after`, if one is named."""
 
-    def __init__(self, unit: str, invocation: str) -> None:
-        argv = [*BASE, "--follow", "--lines=all", *scope(unit, invocation)]
+    def __init__(self, unit: str, invocation: str, after: str = "") -> None:
+        argv = [*BASE, "--follow", "--lines=all"]
+        argv += ["--after-cursor=" + after] if after else []
+        argv += scope(unit, invocation)
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -212,13 +215,16 @@ def watch(
     ignore: str = "",
     interval: float = 0.5,
     heartbeat: float = 1.0,
+    *,
+    after: str = "",
 ) -> None:
     """Send {"unit": properties} at each change of state and at least every `heartbeat` s,
     and {"entries": [...]} of the invocation of the moment as they are written.
 
     Entries come as soon as journald has them; the state is looked at every `interval` s and
     at once after a line of PID 1, which is what a start, an exit or a restart writes.
-    The entries of the invocation `ignore`, which may be weeks of them, are not sent.
+    The entries of the invocation `ignore`, which may be weeks of them, are not sent, nor those
+    up to the cursor `after`.
     """
     follower: Optional[Follower] = None
     invocation = ""
@@ -240,7 +246,7 @@ def watch(
                         follower.close()
                     invocation = state.get("InvocationID", "")
                     wanted = invocation not in ("", ignore)
-                    follower = Follower(unit, invocation) if wanted else None
+                    follower = Follower(unit, invocation, after) if wanted else None
             if follower is None:
                 stream.cancelled.wait(min(interval, 0.1))
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar
 
 from opsctl.sglang.lines import DecodeBatch, LogLine
@@ -52,10 +52,19 @@ def each_batch_once(lines: Iterable[_Line]) -> Iterator[_Line]:
 
     Data-parallel ranks have batches of their own, and count each.
     """
-    speaker: dict[str, str] = {}  # of each data-parallel rank: whoever spoke first
-    for line in lines:
-        if speaker.setdefault(data_parallel_rank(line), line.rank) == line.rank:
-            yield line
+    speakers = Speakers()
+    return (line for line in lines if speakers.first(line))
+
+
+@dataclass(slots=True)
+class Speakers:
+    """`each_batch_once` for who gets the lines one by one."""
+
+    _of_rank: dict[str, str] = field(default_factory=dict)  # whoever spoke first
+
+    def first(self, line: LogLine) -> bool:
+        """Whether `line`, the next one, is no repetition of another rank's."""
+        return self._of_rank.setdefault(data_parallel_rank(line), line.rank) == line.rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,10 @@ class Diagnoser:
         kind = self._base.kinds["journal_gap"]
         self._findings.add(finding(kind, gap.line, gap.text, tier="quiet"))
 
+    def goes_on(self, now: float | None) -> None:
+        """What `now` is meanwhile, for who feeds it as lines come; None once the start is over."""
+        self._seen.now = now
+
     def result(self) -> Diagnosis:
         """What the lines so far say as a whole; more may follow."""
         return conclude(self._base, self._findings.copy(), self._seen)

@@ -171,8 +171,9 @@ class Session:
         found = self.call("unit_control", verb=verb, who=whoami(), speculative=speculative)
         return Unit.from_show(found)
 
-    def watch(self, ignore: str = "") -> Subscription:
-        return self.remote.stream("watch", unit=self.service.unit, ignore=ignore)
+    def watch(self, ignore: str = "", **how: Any) -> Subscription:
+        """Of `opsctl.hostside.journal.watch`, which takes `how` as well."""
+        return self.remote.stream("watch", unit=self.service.unit, ignore=ignore, **how)
 
     def journal(
         self,

@@ -56,15 +56,20 @@ class Load:
 
     requests: int  # running and waiting
     used_tokens: int
+    waiting: int | None = None
 
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> Load:
         """Raises KeyError or TypeError: it is none."""
         if "num_reqs" in load:  # /get_load counts pending tokens in
-            pending = as_count(load["num_pending_tokens"])
-            return cls(as_count(load["num_reqs"]), as_count(load["num_tokens"]) - pending)
+            pending, waiting = as_count(load["num_pending_tokens"]), load.get("num_waiting_reqs")
+            return cls(
+                as_count(load["num_reqs"]),
+                as_count(load["num_tokens"]) - pending,
+                None if waiting is None else as_count(waiting),
+            )
         running, waiting = as_count(load["num_running_reqs"]), as_count(load["num_waiting_reqs"])
-        return cls(running + waiting, as_count(load["num_used_tokens"]))
+        return cls(running + waiting, as_count(load["num_used_tokens"]), waiting)
 
 
 def generate_answer(

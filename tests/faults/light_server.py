@@ -53,12 +53,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "/health": {},
             "/versions": self.versions,
             "/v1/models": {"data": [{"id": self.model}]},
-            "/server_info": {"version": "0.5.12.post1", "speculative_algorithm": None},
+            "/server_info": {
+                "version": "0.5.12.post1",
+                "speculative_algorithm": None,
+                "max_total_num_tokens": 1000,
+            },
+            "/get_load": [
+                {"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 250, "num_pending_tokens": 0}
+            ],
         }
         self._answer(answers.get(self.path))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/say":  # lines for its journal, in place of work that would write them
+            for text in body:
+                say(text)
+            self._answer(len(body))
+            return
         settings = body.get("sampling_params", {})
         count = int(body.get("max_tokens") or settings.get("max_new_tokens") or 16)
         # Words in an order that never loops: smoke tells a degenerate text by its end.

@@ -80,6 +80,20 @@ def test_a_follower_waits_for_the_rest_of_a_line(tools: Path) -> None:
         follower.close()
 
 
+def test_a_follower_goes_on_after_a_cursor(tools: Path) -> None:
+    asked = journalctl(tools, "exec sleep 30")
+    for after in ("", "s=1;i=2"):
+        follower = journal.Follower("s.service", "i1", after)
+        deadline = time.monotonic() + 20
+        while not asked.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        follower.close()
+        words = asked.read_text()
+        asked.unlink()
+        assert "--follow --lines=all" in words
+        assert ("--after-cursor=s=1;i=2" in words) == bool(after)
+
+
 def test_a_follower_outlives_journalctl(tools: Path) -> None:
     journalctl(tools, "exit 0")
     follower = journal.Follower("s.service", "i1")

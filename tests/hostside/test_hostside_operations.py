@@ -56,6 +56,10 @@ def test_a_deploy_from_plan_to_confirmation(env: Environment) -> None:
         )
         remote.call("record_load", site=site, seconds=13.5)
         facts = remote.call("inspect", site=site)
+        recorded = remote.call("recorded", site=site)
+        assert recorded.pop("lock")["who"] == "ann@laptop"
+        assert recorded == {key: facts[key] for key in recorded}, "a part of it"
+        assert recorded["loads"] == [12.5, 13.5]
         assert facts["generation"]["number"] == number
         assert facts["install"]["files"]["a.py"]["sha256"] == sha256(NEW), "of the generation"
         assert facts["loads"] == [12.5, 13.5]

@@ -204,6 +204,14 @@ def test_a_load_of_wrong_types_is_none(load: dict[str, Any]) -> None:
         Load.of(load)
 
 
+def test_who_waits_is_known_where_the_server_tells() -> None:
+    old = {"num_reqs": 3, "num_tokens": 90, "num_pending_tokens": 30}
+    assert Load.of(old) == Load(3, 60, None)
+    assert Load.of(old | {"num_waiting_reqs": 2}) == Load(3, 60, 2)
+    new = {"num_running_reqs": 4, "num_waiting_reqs": 1, "num_used_tokens": 60}
+    assert Load.of(new) == Load(5, 60, 1)
+
+
 @pytest.mark.parametrize("tokens", [5, "ab", [1.5], [float("inf")], [None]])
 def test_tokens_that_are_none(tokens: object) -> None:
     async def run() -> None:

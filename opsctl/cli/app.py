@@ -8,10 +8,12 @@ import typer
 
 from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
 from opsctl.cli import options as opt
+from opsctl.cli.examples import Group
 
 app = typer.Typer(
     name="opsctl",
     help="Roll versioned patch sets onto a live SGLang host, prove them, and roll back.",
+    epilog="\b\nExamples:\n  opsctl doctor ct200\n  opsctl plan ct200\n  opsctl deploy ct200",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,  # rich's help alone costs 100 ms of CPU
@@ -47,6 +49,6 @@ host.register(app)
 metrics.register(app)
 records.register(app)
 diagnose.register(app)
-app.add_typer(lock.app, name="lock")
-app.add_typer(patches.app, name="patches")
-app.add_typer(lab.app, name="lab")
+app.add_typer(lock.app, name="lock", cls=Group)
+app.add_typer(patches.app, name="patches", cls=Group)
+app.add_typer(lab.app, name="lab", cls=Group)

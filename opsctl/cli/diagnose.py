@@ -42,6 +42,12 @@ def diagnose(
 
     Without an argument it reads what is piped in, else the journal of the default host's present
     start. A host's name goes before a file's: name such a file with its folder, ./NAME.
+
+    \b
+    Examples:
+      opsctl diagnose ct200
+      opsctl diagnose incident.log
+      journalctl -u UNIT -o json --all | opsctl diagnose -
     """
     command = Command("diagnose", context.obj, json=json)
 

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
+from opsctl.cli import (
+    diagnose,
+    gate,
+    host,
+    init,
+    lab,
+    lock,
+    metrics,
+    patches,
+    records,
+    rollouts,
+    smoke,
+)
 from opsctl.cli import options as opt
 from opsctl.cli.examples import Group
 
@@ -42,6 +54,7 @@ def _globals(
     context.obj = opt.Globals(inventory=inventory, debug=debug, quiet=quiet)
 
 
+init.register(app)
 rollouts.register(app)
 smoke.register(app)
 gate.register(app)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from . import (
     audit,
     baselines,
+    discover,
     exchange,
     guard,
     guardian,
@@ -338,6 +339,7 @@ def remove_baseline(site: Site, name: str) -> None:
 
 
 OPERATIONS: Dict[str, Callable[..., Any]] = {
+    "discover": discover.discover,
     "inspect": inspect,
     "read": read,
     "lock": lock,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -101,14 +100,11 @@ def _init(
         assert path is not None
         text = add_host(before, found.text, found.name, path)
     if path is None:
-        _checked(text, Path.cwd(), None)
         sys.stdout.write(text)
         return None
-    old = load_book(path) if before is not None and add else None
-    _checked(text, path.resolve().parent, old)
     if before is not None and not add:
-        raise _exists(command, found, path, target)
-    _write(path, text)
+        raise _exists(command, found, path)
+    _write(path, text, load_book(path) if add else None)
     return _report(found, path, text, added=add)
 
 
@@ -218,41 +214,42 @@ def _nothing(target: str, facts: Any, found: Described) -> Refused:
     return Refused(text, remedy=remedy, code="no_service_found")
 
 
-def _checked(text: str, folder: Path, old: Inventory | None) -> None:
-    """What is about to be written must load, and say of all other hosts what it said."""
-    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".yaml", encoding="utf-8") as draft:
-        draft.write(text)
-        draft.flush()
-        book = load_book(Path(draft.name))
-    if old is not None:
-        kept = {name: book.hosts.get(name) for name in old.hosts}
-        if kept != old.hosts or book.defaults != old.defaults:
-            raise UsageError(
-                "the entry cannot be added without changing another",
-                remedy="put it in by hand: give --output - for its text",
-                code="not_a_block",
-            )
-
-
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, old: Inventory | None) -> None:
+    """Whole or not at all, and only what loads."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")  # relative paths in it are from there
     try:
-        draft = path.with_name(f".{path.name}.new")
         draft.write_text(text, encoding="utf-8")
-        if path.exists():
+        _check(load_book(draft), old)
+        if old is not None:
             draft.chmod(path.stat().st_mode & 0o777)
         draft.replace(path)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror}", remedy="give another --output"
         ) from None
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def _exists(command: Command, found: Described, path: Path, target: str) -> Refused:
+def _check(book: Inventory, old: Inventory | None) -> None:
+    """Of all other hosts it must say what it said."""
+    if old is None:
+        return
+    kept = {name: book.hosts.get(name) for name in old.hosts}
+    if kept != old.hosts or book.defaults != old.defaults:
+        raise UsageError(
+            "the entry cannot be added without changing another",
+            remedy="put it in by hand: give --output - for its text",
+            code="not_a_block",
+        )
+
+
+def _exists(command: Command, found: Described, path: Path) -> Refused:
     if not command.json:
         sys.stdout.write(found.text)
     return Refused(
         f"{path} exists and was left as it is; above is the entry that it would need",
-        remedy=f"opsctl init {target} --add, or --output FILE for a file of its own",
+        remedy="run it again with --add, or with --output FILE for a file of its own",
         code="inventory_exists",
     )
 
@@ -262,12 +259,13 @@ def _report(found: Described, path: Path, text: str, *, added: bool) -> Report:
 
     what = ", ".join(found.services)
     did = f"added {found.name} to {path}" if added else f"wrote {path}"
+    first = f" --service {next(iter(found.services))}" if len(found.services) > 1 else ""
     return Report(
         command="init",
         host=found.name,
         verdict="pass",
         exit_code=0,
-        summary=f"{did}: {what} on {found.name}; next: opsctl doctor {found.name}",
+        summary=f"{did}: {what} on {found.name}; next: opsctl doctor {found.name}{first}",
         data={
             "file": str(path),
             "text": text,

@@ -195,9 +195,11 @@ def _launch(unit: Facts) -> Iterator[str]:
     lines: list[str] = []
     if unit["template"] not in {None, Launch.model_fields["template"].default}:
         lines.append(f"template: {_scalar(unit['template'])}")
-    if unit["User"] not in {"", "root"}:
-        lines.append(f"user: {_scalar(unit['User'])}")
-    stop = parse_span(unit["TimeoutStopUSec"])
+    user = unit["settings"].get("User", "")
+    if user not in {"", "root"}:
+        lines.append(f"user: {_scalar(user)}")
+    given = unit["settings"].get("TimeoutStopSec", "")
+    stop = float(given) if given.isdecimal() else parse_span(given)
     if stop and stop != Launch.model_fields["stop_timeout"].default:
         lines.append(f"stop_timeout: {stop:g}s")
     lines += _environment(unit)
@@ -232,8 +234,8 @@ def _environment(unit: Facts) -> list[str]:
 def _kept(unit: Facts) -> list[str]:
     """Settings of the unit that the template lacks, as a drop-in."""
     settings = [f"EnvironmentFile={path}" for path in unit["environment_files"]]
-    if unit["WorkingDirectory"]:
-        settings.append(f"WorkingDirectory={unit['WorkingDirectory']}")
+    if unit["settings"].get("WorkingDirectory"):
+        settings.append(f"WorkingDirectory={unit['settings']['WorkingDirectory']}")
     if not settings:
         return []
     return ["drop_ins:", "  10-kept.conf: |", "    [Service]", *(f"    {s}" for s in settings)]

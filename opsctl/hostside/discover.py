@@ -27,7 +27,7 @@ PACKAGE = "sglang"
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,InvocationID,FragmentPath,DropInPaths,UnitFileState,User,"
-    "WorkingDirectory,TimeoutStopUSec,ControlGroup"
+    "WorkingDirectory"
 )
 _SECRET_OPTION = re.compile(r"--[\w-]*(?:api-key|password|secret|hf-token|auth-token)\Z")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
@@ -198,6 +198,7 @@ def _unit(
         "environment": own.environment(used=" ".join(own.commands)),
         "secret_variables": sorted(n for n in own.variables if _SECRET_NAME.search(n)),
         "environment_files": own.files,
+        "settings": own.settings,
         "secrets": _secrets(effective, every, (full or known).via),
         "model": _model(effective, known.folder, every.variables, properties.get("User", "")),
         **_install(known.python),
@@ -212,6 +213,7 @@ class _Files:
         self.commands: List[str] = []
         self.set: Dict[str, str] = {}  # by Environment=
         self.files: List[str] = []  # of EnvironmentFile=, as they are written
+        self.settings: Dict[str, str] = {}  # others that an inventory has a place for
         self.specifiers = _specifiers(properties["Id"])
         self.folder = properties.get("WorkingDirectory", "").lstrip("-!") or "/"
         for line in plain.assignments(self.text):
@@ -224,6 +226,8 @@ class _Files:
     def _take(self, key: str, value: str) -> None:
         if key == "ExecStart":
             self.commands = [*self.commands, value] if value else []
+        elif key in ("User", "WorkingDirectory", "TimeoutStopSec"):
+            self.settings[key] = value
         elif key == "EnvironmentFile":
             self.files = [*self.files, value] if value else []
         elif key == "Environment":

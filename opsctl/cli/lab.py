@@ -11,7 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
-from opsctl.text import counted
+from opsctl.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from opsctl.inventory import Service
@@ -67,7 +67,8 @@ def _require_known(command: Command, name: str, to: str, otherwise: str) -> None
     known = sorted({DEFAULT, *named, *(each.name for each in lab.all_labs())})
     if name not in known:
         raise UsageError(
-            f"there is no lab {name!r} to {to}; there are {', '.join(known)}",
+            f"there is no lab {name!r} to {to}; there are {', '.join(known)}"
+            f"{did_you_mean(name, known)}",
             remedy=f"give one of these, or {otherwise}",
             code="unknown_name",
         )

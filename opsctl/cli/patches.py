@@ -11,7 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
-from opsctl.text import counted
+from opsctl.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
@@ -71,11 +71,15 @@ def _signers(command: Command, given: Path | None) -> Path:
 def _chosen(folder: Path, name: str | None) -> list[PatchSet]:
     from opsctl import patchset
 
-    found = [s for s in patchset.discover(folder) if name is None or s.name == name]
+    known = patchset.discover(folder)
+    found = [s for s in known if name is None or s.name == name]
     if not found:
+        close = did_you_mean(name or "", [each.name for each in known])
         raise UsageError(
-            f"no patch set{f' is called {name!r}' if name else ''} in {folder}",
-            remedy="see docs/patch-sets.md for the layout, or give --patches",
+            f"no patch set{f' is called {name!r}' if name else ''} in {folder}{close}",
+            remedy="opsctl patches list has them; or give another folder with --patches"
+            if known
+            else "see docs/patch-sets.md for the layout, or give --patches",
             code="no_patch_set",
         )
     return found

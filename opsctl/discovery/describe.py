@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,25 +48,30 @@ def describe(facts: Facts, name: str, ssh: Ssh, sets: Sets = ()) -> Described:
     `sets` are the patch sets at hand. There is no text where no service could be described.
     """
     found = Described(name)
+    unfit = {unit["Id"]: _unfit(unit) for unit in facts["units"]}
+    found.left_out.update({unit: why for unit, why in unfit.items() if why})
     parts: list[str] = []
     for unit in facts["units"]:
-        why = _unfit(unit)
-        if why:
-            found.left_out[unit["Id"]] = why
+        if unfit[unit["Id"]]:
             continue
         service = _ODD.sub("-", unit["Id"].removesuffix(".service")).lstrip("._@-")
+        where = name if list(unfit.values()).count("") == 1 else f"{name} --service {service}"
         found.services[service] = unit["Id"]
-        parts += [f"{service}:", *_indented(_service(unit, name, sets))]
+        parts += [f"{service}:", *_indented(_service(unit, where, sets))]
+    unclear = set(facts["unclear"])  # an exporter that watches the server, more often than not
     for unit in facts["unclear"]:
-        found.left_out[unit] = "it names sglang, and what it starts could not be understood"
+        found.left_out[unit] = (
+            "its command names sglang, and starts no server as far as can be told"
+        )
     for unit in facts["containers"]:
         found.left_out[unit] = "it runs SGLang in a container, which opsctl does not patch"
     for path in facts["user_units"]:
         found.left_out[path] = "it is a user's unit; opsctl deploys to the system's"
     if parts:
         lines = [f"{name}:", *_indented([*_reached(ssh), "services:", *_indented(parts)])]
-        lines += _indented([f"# Not here: {unit}: {why}" for unit, why in found.left_out.items()])
-        found.text = "".join(f"{line}\n" for line in _indented(lines))
+        left_out = {unit: why for unit, why in found.left_out.items() if unit not in unclear}
+        lines += _indented([f"# Not here: {unit}: {why}" for unit, why in left_out.items()])
+        found.text = "".join(f"{_printable(line)}\n" for line in _indented(lines))
     return found
 
 
@@ -82,8 +88,16 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 def _scalar(value: object) -> str:
     """`value` as YAML in one line, quoted where it would be read as something else."""
-    dumped: str = yaml.safe_dump(value, width=10**6, allow_unicode=True)
+    quotes = '"' if isinstance(value, str) and not value.isprintable() else None
+    dumped: str = yaml.safe_dump(
+        value, width=sys.maxsize, allow_unicode=quotes is None, default_style=quotes
+    )
     return dumped.removesuffix("...\n").strip()
+
+
+def _printable(line: str) -> str:
+    """A line that stays one: what a remark cites of the host may hold anything."""
+    return "".join(char if char.isprintable() else "?" for char in line)
 
 
 def _unfit(unit: Facts) -> str:
@@ -108,7 +122,7 @@ def _reached(ssh: Ssh) -> Iterator[str]:
         yield f"  {key}: {_scalar(value)}"
 
 
-def _service(unit: Facts, host: str, sets: Sets) -> Iterator[str]:
+def _service(unit: Facts, where: str, sets: Sets) -> Iterator[str]:
     effective = unit["effective"]
     given = arguments.value(effective, "--model-path")
     served = arguments.value(effective, "--served-model-name") or given or unit["model"]
@@ -126,8 +140,8 @@ def _service(unit: Facts, host: str, sets: Sets) -> Iterator[str]:
     yield f"  served_name: {_scalar(served)}"
     yield from _api_key(unit)
     yield from _load(unit)
-    yield from _patch_set(unit, host, sets)
-    yield from _smoke(effective, host)
+    yield from _patch_set(unit, where, sets)
+    yield from _smoke(effective, where)
     yield from _launch(unit)
 
 
@@ -167,7 +181,7 @@ def _load(unit: Facts) -> Iterator[str]:
     )
 
 
-def _patch_set(unit: Facts, host: str, sets: Sets) -> Iterator[str]:
+def _patch_set(unit: Facts, where: str, sets: Sets) -> Iterator[str]:
     if unit["set"]:
         yield f"patch_set: {_scalar(unit['set']['name'])} # {unit['set']['version']} is in place"
         return
@@ -176,13 +190,13 @@ def _patch_set(unit: Facts, host: str, sets: Sets) -> Iterator[str]:
         if (distribution, for_version) == (unit["distribution"], version):
             yield (
                 f"# patch_set: {name} # {own_version} is for this release: "
-                f"opsctl plan {host} --patch-set {name}"
+                f"opsctl plan {where} --patch-set {name}"
             )
 
 
-def _smoke(effective: Sequence[str], host: str) -> Iterator[str]:
+def _smoke(effective: Sequence[str], where: str) -> Iterator[str]:
     if arguments.value(effective, "--speculative-algorithm"):
-        yield f"# smoke.min_accept_len: not judged; opsctl metrics {host} has the figure of now"
+        yield f"# smoke.min_accept_len: not judged; opsctl metrics {where} has the figure of now"
     else:
         yield "smoke:"
         yield "  speculative: false # no --speculative-algorithm"
@@ -212,7 +226,9 @@ def _launch(unit: Facts) -> Iterator[str]:
         f"# {name} is not copied: a drop-in of the host's own must give it"
         for name in unit["secrets"]
     ]
-    if lines:
+    if all(line.startswith("#") for line in lines):  # nothing but remarks is no mapping
+        yield from lines
+    else:
         via = f" ({unit['via']} starts it now)" if unit["via"] else ""
         yield f"launch: # what --with-unit would write the unit from{via}"
         yield from _indented(lines)

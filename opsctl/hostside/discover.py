@@ -77,7 +77,7 @@ def discover(ready: str, state_dir: str) -> Facts:
             found["loads"] = _loads(properties["Id"], ready)
             found["set"] = _recorded(state_dir, properties["Id"])
             facts["units"].append(found)
-        elif any(PACKAGE in text for _, text in texts):
+        elif any(PACKAGE in word for words in _commands(texts) for word in words):
             docker = any(commandline.in_container(words) for words in _commands(texts))
             facts["containers" if docker else "unclear"].append(properties["Id"])
     return facts
@@ -101,7 +101,14 @@ def _names() -> List[str]:
     names.update(
         os.path.basename(path) for path in glob.glob("/etc/systemd/system/*.wants/*@*.service")
     )
-    return sorted(n for n in names if n.endswith(".service") and not n.endswith("@.service"))
+    return sorted(
+        name
+        for name in names
+        if name.endswith(".service")
+        and not name.endswith("@.service")
+        # Our own, which names the service that it guards.
+        and not name.startswith("opsctl-guard-")
+    )
 
 
 def _show(names: List[str]) -> Iterable[Dict[str, str]]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from opsctl import inventory
 from opsctl.discovery import describe, one_host
@@ -122,6 +124,15 @@ def test_no_secret_and_where_it_comes_from(tmp_path: Path) -> None:
     assert host.services["kimi"].api_key == inventory.SecretRef(env="SGLANG_API_KEY")
 
 
+def test_remarks_alone_are_no_section(tmp_path: Path) -> None:
+    words = ["--model-path", "/m", "--admin-api-key", "[redacted]"]
+    secrets = {"--admin-api-key": None}
+    text, host = written(tmp_path, unit(words, secrets=secrets, secret_variables=["HF_TOKEN"]))
+    assert "        # --admin-api-key is not copied" in text
+    assert "        # 1 secret variable left out" in text
+    assert host.services["kimi"].launch == inventory.Launch()
+
+
 def test_what_the_template_would_lose_is_a_drop_in(tmp_path: Path) -> None:
     found = unit(
         environment_files=["-/etc/kimi.env"],
@@ -168,6 +179,28 @@ def test_several_units_are_several_services(tmp_path: Path) -> None:
     assert "As the running server has them" in text
 
 
+WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(WORD), value=WORD, served=WORD.filter(bool), why=WORD)
+def test_whatever_a_unit_says_is_read_back(
+    words: list[str], value: str, served: str, why: str, tmp_path: Path
+) -> None:
+    given_words = [f"--served-model-name={served}", *(f"--x={word}" for word in words)]
+    found = unit(
+        [*given_words, f"--model-path={why}"],
+        model="/m",
+        environment={"NAME": value},
+        install={"fault": {"message": why}},
+    )
+    _, host = written(tmp_path, found)
+    service = host.services["kimi"]
+    assert service.launch.args == tuple(f"--x={word}" for word in words)
+    assert service.launch.environment == {"NAME": value}
+    assert service.model.served_name == served
+
+
 def test_a_fork_and_an_editable_install(tmp_path: Path) -> None:
     text, host = written(
         tmp_path, unit(distribution="sglang-fork", install=INSTALL | {"editable": True})
@@ -206,6 +239,7 @@ def test_what_is_left_out_stands_in_the_file() -> None:
     found = describe(shown, "ct200", SSH)
     assert set(found.left_out) == {"odd.service", "box.service", "/u"}
     assert "    # Not here: box.service: it runs SGLang in a container" in found.text
+    assert "odd.service" not in found.text
 
 
 # -- arguments -------------------------------------------------------------------------------

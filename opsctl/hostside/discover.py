@@ -189,7 +189,7 @@ def _unit(
     every = _Files(properties, texts)
     spelled, full = _launch(own), _launch(every)
     running = _running(processes)
-    known = running or full or spelled
+    known = running or full
     if known is None:
         return None
     owned = spelled or full
@@ -200,7 +200,7 @@ def _unit(
         "arguments": _hidden(owned.arguments) if owned is not None and spelled_out else None,
         "running": _hidden(running.arguments) if running is not None else None,
         "effective": _hidden(effective),
-        "via": (full or spelled or known).via,
+        "via": (full or known).via,
         "template": own.template,
         "environment": own.environment(used=" ".join(own.commands)),
         "secret_variables": sorted(n for n in own.variables if _SECRET_NAME.search(n)),

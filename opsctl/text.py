@@ -29,8 +29,13 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'ct200'?`, or nothing where no known name is like it."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = close_to(name, known)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def close_to(name: str, known: Iterable[str]) -> list[str]:
+    """The known name that is most like it, if any is."""
+    return difflib.get_close_matches(name, list(known), n=1)
 
 
 def duration(seconds: float) -> str:

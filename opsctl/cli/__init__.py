@@ -65,5 +65,10 @@ def _report(error: Exception) -> None:
 
     # With the option or argument that it is about, where it is about one.
     message = getattr(error, "format_message", lambda: str(error))()
-    report = of_error("opsctl", UsageError(message, remedy="see opsctl --help"))
+    words = ["--help"]
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    report = of_error("opsctl", UsageError(message, remedy=f"see opsctl {' '.join(words)}"))
     sys.stdout.write(json.dumps(report.dump(), ensure_ascii=False) + "\n")

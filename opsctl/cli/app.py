@@ -10,6 +10,7 @@ from opsctl.cli import (
     diagnose,
     gate,
     host,
+    init,
     lab,
     lock,
     metrics,
@@ -21,10 +22,12 @@ from opsctl.cli import (
 )
 from opsctl.cli import options as opt
 from opsctl.cli import watch as watching
+from opsctl.cli.examples import Group
 
 app = typer.Typer(
     name="opsctl",
     help="Roll versioned patch sets onto a live SGLang host, prove them, and roll back.",
+    epilog="\b\nExamples:\n  opsctl doctor ct200\n  opsctl plan ct200\n  opsctl deploy ct200",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,  # rich's help alone costs 100 ms of CPU
@@ -53,6 +56,7 @@ def _globals(
     context.obj = opt.Globals(inventory=inventory, debug=debug, quiet=quiet)
 
 
+init.register(app)
 rollouts.register(app)
 smoke.register(app)
 gate.register(app)
@@ -61,8 +65,8 @@ metrics.register(app)
 watching.register(app)
 records.register(app)
 diagnose.register(app)
-app.add_typer(playbooks.runbook, name="runbook")
-app.add_typer(playbooks.playbook, name="playbook")
-app.add_typer(lock.app, name="lock")
-app.add_typer(patches.app, name="patches")
-app.add_typer(lab.app, name="lab")
+app.add_typer(playbooks.runbook, name="runbook", cls=Group)
+app.add_typer(playbooks.playbook, name="playbook", cls=Group)
+app.add_typer(lock.app, name="lock", cls=Group)
+app.add_typer(patches.app, name="patches", cls=Group)
+app.add_typer(lab.app, name="lab", cls=Group)

@@ -18,6 +18,7 @@ import typer
 
 from opsctl import errors
 from opsctl.cli import options as opt
+from opsctl.cli import remedies
 from opsctl.cli.options import Globals
 from opsctl.cli.terminal import DECLINED, Terminal, show
 from opsctl.events import Event
@@ -40,6 +41,7 @@ class Command:
     json: bool = False
     host: str | None = None
     service: str | None = None
+    several: bool = False  # whether the host has other services, so that this one has to be named
     events: list[EventRecord] = field(default_factory=list)
     terminal: Terminal = field(init=False)
 
@@ -66,6 +68,7 @@ class Command:
             book = _with_running_lab(book, name)
         chosen, which = inventory.select(book, host, service)
         self.host, self.service = chosen.name, which.name
+        self.several = len(chosen.services) > 1
         reach, which = _way_in(chosen, which)
         session = Session(host=chosen, service=which, connect=reach, emit=self.emit)
         try:
@@ -172,6 +175,7 @@ def on_host(
     """
     # `Report` is for type checkers only where a command module saves its import.
     hints = get_type_hints(function, localns={"Report": object}, include_extras=True)
+    remedies.ON_HOST.add(name or function.__name__)
     own = [
         parameter.replace(annotation=hints[parameter.name])
         for parameter in list(inspect.signature(function).parameters.values())[2:]
@@ -320,8 +324,15 @@ def run(command: Command, work: Callable[[], Report | None]) -> None:
         )
     command.terminal.close()
     if report is not None:
+        if command.host is not None and not _declined(report):
+            service = (command.service or "") if command.several else ""
+            report = remedies.of_report(report, command.host, service)
         _print(command, report)
         raise typer.Exit(report.exit_code)
+
+
+def _declined(report: Report) -> bool:
+    return any(reason.code == DECLINED for reason in report.reasons)
 
 
 def _print(command: Command, report: Report) -> None:

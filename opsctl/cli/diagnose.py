@@ -14,6 +14,7 @@ from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.cli.terminal import plain
 from opsctl.errors import UsageError
+from opsctl.text import did_you_mean
 
 if TYPE_CHECKING:
     from opsctl.report import DiagnosisReport, Report
@@ -42,6 +43,12 @@ def diagnose(
 
     Without an argument it reads what is piped in, else the journal of the default host's present
     start. A host's name goes before a file's: name such a file with its folder, ./NAME.
+
+    \b
+    Examples:
+      opsctl diagnose ct200
+      opsctl diagnose incident.log
+      journalctl -u UNIT -o json --all | opsctl diagnose -
     """
     command = Command("diagnose", context.obj, json=json)
 
@@ -109,10 +116,11 @@ def _is_lab(name: str) -> bool:
 
 
 def _neither(command: Command, name: str, error: OSError) -> UsageError:
-    known = ", ".join(_hosts(command)) or "none"
+    hosts = _hosts(command)
+    known = ", ".join(hosts) or "none"
     if isinstance(error, FileNotFoundError):
         return UsageError(
-            f"{name} is no host of the inventory ({known}) and no file",
+            f"{name} is no host of the inventory ({known}) and no file{did_you_mean(name, hosts)}",
             remedy="name a host, a file with a journal, or - for stdin",
             code="no_such_source",
         )

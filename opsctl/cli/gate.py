@@ -82,7 +82,14 @@ def gate(
     ] = False,
     yes: opt.YesOption = False,
 ) -> Report | None:
-    """Deploy a set, hold it against a policy under load, and keep it or roll back."""
+    """Deploy a set, hold it against a policy under load, and keep it or roll back.
+
+    \b
+    Examples:
+      opsctl gate ct200 --yes --junit gate.xml --html gate.html
+      opsctl gate ct200 --set ddtree@1.1.0 --policy policy.yaml --soak 10m
+      opsctl gate --show-policy
+    """
     from opsctl.baseline.prompts import read as read_prompts
     from opsctl.gate import policy as policies
     from opsctl.rollout import gating, locking

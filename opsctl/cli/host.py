@@ -26,7 +26,13 @@ def register(app: typer.Typer) -> None:
 
 
 def status(command: Command, session: Any) -> Report:
-    """Unit, version, generation, lock and last loads."""
+    """Unit, version, generation, lock and last loads.
+
+    \b
+    Examples:
+      opsctl status ct200
+      opsctl status ct200 --json
+    """
     from opsctl.rollout import observe
 
     report = observe.status(session)
@@ -36,7 +42,12 @@ def status(command: Command, session: Any) -> Report:
 
 
 def doctor(command: Command, session: Any, patches: opt.PatchesOption = None) -> Report:
-    """Find everything that would make a deploy fail, each with its remedy."""
+    """Find everything that would make a deploy fail, each with its remedy.
+
+    \b
+    Examples:
+      opsctl doctor ct200
+    """
     from opsctl.rollout import observe
 
     report = observe.doctor(session, command.patches(patches))
@@ -58,7 +69,13 @@ def logs(
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
 ) -> Report | None:
-    """The journal of the present start, systemd's own lines about it included."""
+    """The journal of the present start, systemd's own lines about it included.
+
+    \b
+    Examples:
+      opsctl logs ct200 --follow
+      opsctl logs ct200 --all-starts --grep 'Traceback|Error' -n 200
+    """
     from opsctl.rollout.reports import plain_report
 
     if follow and command.json:

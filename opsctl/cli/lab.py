@@ -11,7 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
-from opsctl.text import counted
+from opsctl.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from opsctl.inventory import Service
@@ -67,7 +67,8 @@ def _require_known(command: Command, name: str, to: str, otherwise: str) -> None
     known = sorted({DEFAULT, *named, *(each.name for each in lab.all_labs())})
     if name not in known:
         raise UsageError(
-            f"there is no lab {name!r} to {to}; there are {', '.join(known)}",
+            f"there is no lab {name!r} to {to}; there are {', '.join(known)}"
+            f"{did_you_mean(name, known)}",
             remedy=f"give one of these, or {otherwise}",
             code="unknown_name",
         )
@@ -119,7 +120,13 @@ def up(
     no_start: NoStartOption = False,
     json: opt.JsonOption = False,
 ) -> None:
-    """Boot a lab, made first where it is not cached. Needs root."""
+    """Boot a lab, made first where it is not cached. Needs root.
+
+    \b
+    Examples:
+      opsctl lab up
+      opsctl lab up second --no-start
+    """
     command = Command("lab up", context.obj, json=json)
     run(
         command,
@@ -135,7 +142,12 @@ def reset(
     no_start: NoStartOption = False,
     json: opt.JsonOption = False,
 ) -> None:
-    """A pristine lab: down, then up, at the same address. It must exist, or be the inventory's."""
+    """A pristine lab: down, then up, at the same address. It must exist, or be the inventory's.
+
+    \b
+    Examples:
+      opsctl lab reset
+    """
     command = Command("lab reset", context.obj, json=json)
     run(command, lambda: _up_or_reset(command, name, address=None, start=not no_start, reset=True))
 
@@ -145,7 +157,12 @@ def reset(
 def down(
     context: typer.Context, name: NameArgument = DEFAULT, json: opt.JsonOption = False
 ) -> None:
-    """Power a lab off and leave nothing of it."""
+    """Power a lab off and leave nothing of it.
+
+    \b
+    Examples:
+      opsctl lab down
+    """
     command = Command("lab down", context.obj, json=json)
 
     def work() -> Report:
@@ -162,7 +179,12 @@ def down(
 @app.command()
 @opt.with_globals
 def status(context: typer.Context, json: opt.JsonOption = False) -> None:
-    """The labs of this machine."""
+    """The labs of this machine.
+
+    \b
+    Examples:
+      opsctl lab status
+    """
     command = Command("lab status", context.obj, json=json)
 
     def work() -> Report:
@@ -187,7 +209,13 @@ def ssh(
         typer.Argument(metavar="COMMAND", help="Run it there.", show_default=False),
     ] = None,
 ) -> None:
-    """Log in to a lab as root, or run a command there: opsctl lab ssh ct200-lab -- uptime."""
+    """Log in to a lab as root, or run a command there.
+
+    \b
+    Examples:
+      opsctl lab ssh
+      opsctl lab ssh ct200-lab -- uptime
+    """
     command = Command("lab ssh", context.obj)
 
     def work() -> None:

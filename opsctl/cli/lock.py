@@ -18,7 +18,12 @@ app = typer.Typer(help="The lock of a service: show, take, release.", no_args_is
 
 
 def show(command: Command, session: Any) -> Report:
-    """Who holds the lock, since when and why; and what the guard waits for."""
+    """Who holds the lock, since when and why; and what the guard waits for.
+
+    \b
+    Examples:
+      opsctl lock show ct200
+    """
     from opsctl.rollout import locking
 
     return locking.show(session)
@@ -38,7 +43,13 @@ def take(
     why: opt.WhyOption = "",
     lock_wait: opt.LockWaitOption = None,
 ) -> Report:
-    """Hold the lock until Ctrl-C, or while COMMAND runs, and end with its status."""
+    """Hold the lock until Ctrl-C, or while COMMAND runs, and end with its status.
+
+    \b
+    Examples:
+      opsctl lock take ct200 --why 'moving disks'
+      opsctl lock take ct200 --lock-wait 20m -- ./backup.sh
+    """
     from opsctl.rollout import locking
 
     chosen = chosen_options(why=why, lock_wait=lock_wait)
@@ -46,7 +57,12 @@ def take(
 
 
 def release(command: Command, session: Any, yes: opt.YesOption = False) -> Report:
-    """End the host program that holds the lock, whoever's it is."""
+    """End the host program that holds the lock, whoever's it is.
+
+    \b
+    Examples:
+      opsctl lock release ct200
+    """
     from opsctl.rollout import lock_text, locking
 
     now = session.lock_state()

@@ -52,7 +52,14 @@ def metrics(
         ),
     ] = None,
 ) -> Report:
-    """Acceptance, CUDA-graph share and throughput of the present start, or of another span."""
+    """Acceptance, CUDA-graph share and throughput of the present start, or of another span.
+
+    \b
+    Examples:
+      opsctl metrics ct200
+      opsctl metrics ct200 --last 10m --prometheus sglang.prom
+      opsctl metrics ct200 --follow
+    """
     from opsctl.rollout.metering import Meter, Scope, report_of
 
     to_stdout = prometheus is not None and str(prometheus) == "-"

@@ -91,6 +91,7 @@ class Globals:
 
 
 _GLOBALS = {"inventory": InventoryOption, "debug": DebugOption, "quiet": QuietOption}
+GLOBAL_NAMES = frozenset({*_GLOBALS, "help"})
 
 
 def with_globals(function: Callable[..., None]) -> Callable[..., None]:

@@ -11,7 +11,7 @@ import typer
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
-from opsctl.text import counted
+from opsctl.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from opsctl.patchset import CheckReport, PatchSet
@@ -71,11 +71,15 @@ def _signers(command: Command, given: Path | None) -> Path:
 def _chosen(folder: Path, name: str | None) -> list[PatchSet]:
     from opsctl import patchset
 
-    found = [s for s in patchset.discover(folder) if name is None or s.name == name]
+    known = patchset.discover(folder)
+    found = [s for s in known if name is None or s.name == name]
     if not found:
+        close = did_you_mean(name or "", [each.name for each in known])
         raise UsageError(
-            f"no patch set{f' is called {name!r}' if name else ''} in {folder}",
-            remedy="see docs/patch-sets.md for the layout, or give --patches",
+            f"no patch set{f' is called {name!r}' if name else ''} in {folder}{close}",
+            remedy="opsctl patches list has them; or give another folder with --patches"
+            if known
+            else "see docs/patch-sets.md for the layout, or give --patches",
             code="no_patch_set",
         )
     return found
@@ -113,7 +117,12 @@ def _report(name: str, text: str, data: dict[str, Any]) -> Report:
 def list_(
     context: typer.Context, patches: opt.PatchesOption = None, json: opt.JsonOption = False
 ) -> None:
-    """The sets that there are, by release."""
+    """The sets that there are, by release.
+
+    \b
+    Examples:
+      opsctl patches list
+    """
     command = Command("patches list", context.obj, json=json)
 
     def work() -> Report:
@@ -137,7 +146,12 @@ def show(
     patches: opt.PatchesOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """A set's patches, files and needs."""
+    """A set's patches, files and needs.
+
+    \b
+    Examples:
+      opsctl patches show ddtree
+    """
     command = Command("patches show", context.obj, json=json)
 
     def work() -> Report:
@@ -172,7 +186,12 @@ def check(
     patches: opt.PatchesOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Apply a set to the pinned wheel, compile every file, and un-apply it to the byte."""
+    """Apply a set to the pinned wheel, compile every file, and un-apply it to the byte.
+
+    \b
+    Examples:
+      opsctl patches check ddtree
+    """
     command = Command("patches check", context.obj, json=json)
 
     def work() -> Report:
@@ -221,7 +240,7 @@ def _print_check(found: CheckReport) -> None:
         sys.stdout.write(f"{item.verdict:<5} {item.name:<12} {item.message}\n")
 
 
-@app.command(epilog="Example: opsctl patches sign ddtree --key ~/.ssh/id_ed25519")
+@app.command()
 @opt.with_globals
 def sign(
     context: typer.Context,
@@ -241,7 +260,12 @@ def sign(
     patches: opt.PatchesOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Sign every byte of a set with an SSH key, into its patchset.sig."""
+    """Sign every byte of a set with an SSH key, into its patchset.sig.
+
+    \b
+    Examples:
+      opsctl patches sign ddtree --key ~/.ssh/id_ed25519
+    """
     command = Command("patches sign", context.obj, json=json)
 
     def work() -> Report:
@@ -263,7 +287,7 @@ def sign(
     run(command, work)
 
 
-@app.command(epilog="Example: opsctl patches verify ddtree --allowed-signers allowed_signers")
+@app.command()
 @opt.with_globals
 def verify(
     context: typer.Context,
@@ -279,7 +303,12 @@ def verify(
     patches: opt.PatchesOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Say who signed a set as it is; exit 3 when nobody allowed did."""
+    """Say who signed a set as it is; exit 3 when nobody allowed did.
+
+    \b
+    Examples:
+      opsctl patches verify ddtree --allowed-signers allowed_signers
+    """
     command = Command("patches verify", context.obj, json=json)
 
     def work() -> Report:

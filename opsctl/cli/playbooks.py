@@ -69,7 +69,12 @@ def _listing(command: Command, found: Mapping[str, Path]) -> Report:
 @playbook.command("list")
 @opt.with_globals
 def list_playbooks(context: typer.Context, json: opt.JsonOption = False) -> None:
-    """The playbooks, a line each."""
+    """The playbooks, a line each.
+
+    \b
+    Examples:
+      opsctl playbook list
+    """
     command = Command("playbook list", context.obj, json=json)
     run(command, lambda: _listing(command, command.shelf().playbooks()))
 
@@ -77,7 +82,12 @@ def list_playbooks(context: typer.Context, json: opt.JsonOption = False) -> None
 @runbook.command("list")
 @opt.with_globals
 def list_runbooks(context: typer.Context, json: opt.JsonOption = False) -> None:
-    """The runbooks, each with when to use it."""
+    """The runbooks, each with when to use it.
+
+    \b
+    Examples:
+      opsctl runbook list
+    """
     command = Command("runbook list", context.obj, json=json)
     run(command, lambda: _listing(command, command.shelf().runbooks()))
 
@@ -85,7 +95,12 @@ def list_runbooks(context: typer.Context, json: opt.JsonOption = False) -> None:
 @playbook.command("show")
 @opt.with_globals
 def show_playbook(context: typer.Context, name: NameArgument, json: opt.JsonOption = False) -> None:
-    """The steps of one, what each does, and what a failure leads to."""
+    """The steps of one, what each does, and what a failure leads to.
+
+    \b
+    Examples:
+      opsctl playbook show deploy
+    """
     command = Command("playbook show", context.obj, json=json)
     run(command, lambda: _shown(command, name, runbook=False))
 
@@ -93,7 +108,12 @@ def show_playbook(context: typer.Context, name: NameArgument, json: opt.JsonOpti
 @runbook.command("show")
 @opt.with_globals
 def show_runbook(context: typer.Context, name: NameArgument, json: opt.JsonOption = False) -> None:
-    """When to use one, what it does step by step, and what it never does."""
+    """When to use one, what it does step by step, and what it never does.
+
+    \b
+    Examples:
+      opsctl runbook show crash-loop
+    """
     command = Command("runbook show", context.obj, json=json)
     run(command, lambda: _shown(command, name, runbook=True))
 
@@ -151,7 +171,13 @@ def check(
     ] = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Read playbooks and runbooks, and name every fault with its line."""
+    """Read playbooks and runbooks, and name every fault with its line.
+
+    \b
+    Examples:
+      opsctl playbook check
+      opsctl playbook check playbooks/restart.yaml
+    """
     command = Command("playbook check", context.obj, json=json)
 
     def work() -> Report:
@@ -183,7 +209,12 @@ def check(
 @playbook.command("steps")
 @opt.with_globals
 def steps(context: typer.Context, json: opt.JsonOption = False) -> None:
-    """Every step and condition that a playbook may name."""
+    """Every step and condition that a playbook may name.
+
+    \b
+    Examples:
+      opsctl playbook steps
+    """
     command = Command("playbook steps", context.obj, json=json)
 
     def work() -> Report:
@@ -235,7 +266,13 @@ def run_playbook(
     baseline: BaselineOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
-    """Run a playbook of one's own, or one of opsctl's from a step on."""
+    """Run a playbook of one's own, or one of opsctl's from a step on.
+
+    \b
+    Examples:
+      opsctl playbook run restart ct200 --dry-run
+      opsctl playbook run restart ct200 --from start --yes
+    """
     from opsctl.rollout.examining import Wanted
 
     wanted = Wanted(smoke, prompts, baseline)
@@ -274,7 +311,13 @@ def run_runbook(
     baseline: BaselineOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
-    """Follow a runbook: it looks by itself, and asks before each step that changes something."""
+    """Follow a runbook: it looks by itself, and asks before each step that changes something.
+
+    \b
+    Examples:
+      opsctl runbook run hung ct200 --dry-run
+      opsctl runbook run hung ct200
+    """
     from opsctl.rollout.examining import Wanted
 
     book = command.shelf().load(name, runbook=True)

@@ -27,7 +27,12 @@ def register(app: typer.Typer) -> None:
 
 
 def history(command: Command, session: Any) -> Report:
-    """Every generation: when, which set, who, from where, why, and how it ended."""
+    """Every generation: when, which set, who, from where, why, and how it ended.
+
+    \b
+    Examples:
+      opsctl history ct200
+    """
     from opsctl.rollout import history as records
 
     report = records.history(session)
@@ -45,7 +50,12 @@ def history(command: Command, session: Any) -> Report:
 
 
 def verify(command: Command, session: Any) -> Report:
-    """Compare the host with its records and the wheel's RECORD, changing nothing."""
+    """Compare the host with its records and the wheel's RECORD, changing nothing.
+
+    \b
+    Examples:
+      opsctl verify ct200
+    """
     from opsctl.rollout import verify as checks
 
     report = checks.verify(session)
@@ -61,7 +71,12 @@ def audit(
     session: Any,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="The last so many.")] = 50,
 ) -> Report:
-    """The host's log of what was done to the service, by whom and when."""
+    """The host's log of what was done to the service, by whom and when.
+
+    \b
+    Examples:
+      opsctl audit ct200 --last 20
+    """
     from opsctl.rollout import history as records
 
     report = records.audit_log(session, last)

@@ -41,7 +41,14 @@ def deploy(
     smoke: opt.SmokeOption = "quick",
     yes: opt.YesOption = False,
 ) -> Report:
-    """Put a patch set on a host, restart, prove it, or return what was there."""
+    """Put a patch set on a host, restart, prove it, or return what was there.
+
+    \b
+    Examples:
+      opsctl deploy ct200
+      opsctl deploy ct200 --yes --json --why 'ddtree 1.1' --lock-wait 20m
+      opsctl deploy ct200 --smoke standard --on-inconclusive restore
+    """
     from opsctl.rollout import commands, locking
     from opsctl.rollout.examining import Wanted
 
@@ -67,7 +74,13 @@ def plan(
     with_unit: opt.WithUnitOption = False,
     stat: Annotated[bool, typer.Option("--stat", help="The files only, without the diff.")] = False,
 ) -> Report:
-    """Show what deploy would do, as a diff, changing nothing."""
+    """Show what deploy would do, as a diff, changing nothing.
+
+    \b
+    Examples:
+      opsctl plan ct200
+      opsctl plan ct200 --stat --with-unit
+    """
     from opsctl.rollout import commands
 
     folder = command.patches(patches)
@@ -118,7 +131,13 @@ def restart(
     smoke: opt.SmokeOption = "quick",
     yes: opt.YesOption = False,
 ) -> Report:
-    """Restart the unit, wait for the load under its budget, and prove it."""
+    """Restart the unit, wait for the load under its budget, and prove it.
+
+    \b
+    Examples:
+      opsctl restart ct200 --why 'new drafter weights'
+      opsctl restart ct200 --plain
+    """
     from opsctl.rollout import commands
     from opsctl.rollout.examining import Wanted
 
@@ -143,7 +162,13 @@ def rollback(
     lock_wait: opt.LockWaitOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
-    """Return to a recorded generation and prove that it serves."""
+    """Return to a recorded generation and prove that it serves.
+
+    \b
+    Examples:
+      opsctl rollback ct200
+      opsctl rollback ct200 3 --why 'accept length fell'
+    """
     from opsctl.rollout import commands, locking
 
     chosen = chosen_options(budget, stall, why, lock_wait, generation=generation)
@@ -164,7 +189,12 @@ def confirm(
     why: opt.WhyOption = "",
     lock_wait: opt.LockWaitOption = None,
 ) -> Report:
-    """Prove and keep what a rollout left whose client was lost, before the guard ends it."""
+    """Prove and keep what a rollout left whose client was lost, before the guard ends it.
+
+    \b
+    Examples:
+      opsctl confirm ct200
+    """
     from opsctl.rollout import confirming
 
     return confirming.confirm(session, chosen_options(budget, stall, why, lock_wait))
@@ -176,7 +206,13 @@ def wait(
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,
 ) -> Report:
-    """Follow the present start until it is ready, changing nothing."""
+    """Follow the present start until it is ready, changing nothing.
+
+    \b
+    Examples:
+      opsctl wait ct200
+      opsctl wait ct200 --budget 20m --stall 5m
+    """
     from opsctl.rollout import observe
 
     return observe.wait(session, chosen_options(budget, stall))

@@ -11,6 +11,7 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.examples import Group
 from opsctl.cli.terminal import plain
 from opsctl.errors import UsageError
 
@@ -36,7 +37,7 @@ _SIGNS = {"pass": "ok", "fail": "FAIL", "inconclusive": "?", "skipped": "-"}
 def register(app: typer.Typer) -> None:
     """Add this module's commands to `app`."""
     app.command()(on_host(smoke))
-    app.add_typer(group, name="baseline")
+    app.add_typer(group, name="baseline", cls=Group)
 
 
 def smoke(
@@ -52,7 +53,13 @@ def smoke(
     prompts: PromptsOption = None,
     baseline: BaselineOption = None,
 ) -> Report:
-    """Send requests through the verify path and judge what comes back."""
+    """Send requests through the verify path and judge what comes back.
+
+    \b
+    Examples:
+      opsctl smoke ct200
+      opsctl smoke ct200 --standard --baseline kimi.json
+    """
     from opsctl.rollout import observe
     from opsctl.rollout.examining import Wanted
 
@@ -101,7 +108,12 @@ def capture(
     lock_wait: opt.LockWaitOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
-    """Record what the server answers now, as what later answers must be."""
+    """Record what the server answers now, as what later answers must be.
+
+    \b
+    Examples:
+      opsctl baseline capture ct200 --restart
+    """
     from opsctl.rollout import baselining, capturing
 
     if not restart:
@@ -114,7 +126,12 @@ def capture(
 
 
 def listing(command: Command, session: Any) -> Report:
-    """The baselines on the host, the last one first."""
+    """The baselines on the host, the last one first.
+
+    \b
+    Examples:
+      opsctl baseline list ct200
+    """
     from opsctl.rollout import baselining
     from opsctl.text import clock
 
@@ -141,7 +158,12 @@ def export(
         typer.Option("--output", "-o", help="The file; else stdout.", show_default=False),
     ] = None,
 ) -> Report | None:
-    """Write a baseline as JSON, for another host or a CI job."""
+    """Write a baseline as JSON, for another host or a CI job.
+
+    \b
+    Examples:
+      opsctl baseline export ct200 --output kimi.json
+    """
     from opsctl.rollout import baselining
 
     report, text = baselining.export(session, baseline)
@@ -164,7 +186,12 @@ def bring(
     session: Any,
     file: Annotated[Path, typer.Option("--file", "-f", help="What export wrote.", dir_okay=False)],
 ) -> Report:
-    """Put an exported baseline on the host."""
+    """Put an exported baseline on the host.
+
+    \b
+    Examples:
+      opsctl baseline import ct200 --file kimi.json
+    """
     from opsctl.rollout import baselining
 
     if not file.is_file():
@@ -178,7 +205,12 @@ def remove(
     baseline: Annotated[str, typer.Option("--baseline", help="Its id.")],
     yes: opt.YesOption = False,
 ) -> Report:
-    """Delete a baseline from the host."""
+    """Delete a baseline from the host.
+
+    \b
+    Examples:
+      opsctl baseline remove ct200 --baseline 1f0c2a9b77de
+    """
     from opsctl.rollout import baselining
 
     ask(f"Delete baseline {baseline}?", yes=yes)

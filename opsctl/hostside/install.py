@@ -71,7 +71,7 @@ def locate(python: str, distribution: str, package: str) -> Dict[str, Any]:
             "%s is not an executable on the host" % python,
             "set services.*.python in the inventory to the Python of SGLang's environment",
         )
-    found = _python(python, _PROBE, [distribution, package])
+    found = ask(python, _PROBE, [distribution, package])
     if not isinstance(found, dict) or not found.get("version") or not found.get("package_dir"):
         raise HostFault(
             "distribution_missing",
@@ -84,11 +84,12 @@ def locate(python: str, distribution: str, package: str) -> Dict[str, Any]:
 def compile_check(python: str, sources: Dict[str, bytes]) -> List[Dict[str, Any]]:
     """Compile .py sources with the Python that will run them; the list of those that fail."""
     texts = {p: s.decode("latin-1") for p, s in sources.items() if p.endswith(".py")}
-    bad: List[Dict[str, Any]] = _python(python, _COMPILE, [], json.dumps(texts))
+    bad: List[Dict[str, Any]] = ask(python, _COMPILE, [], json.dumps(texts))
     return bad
 
 
-def _python(python: str, code: str, args: List[str], text: str = "") -> Any:
+def ask(python: str, code: str, args: List[str], text: str = "") -> Any:
+    """What `code` prints as its last line, in JSON, run by `python` as the user who owns that."""
     user = owner(python) if os.geteuid() == 0 else None
     try:
         # -I: the connecting user's PYTHON* variables and home are not the service's.

@@ -102,7 +102,7 @@ def facts(
     and only with the unit's next line after the drop: of a process that died, perhaps never.
     """
     began = first(unit, invocation)
-    begins = _seconds(began)
+    begins = seconds_of(began)
     argv = ["journalctl", "--output=json", "--output-fields=MESSAGE,_TRANSPORT", "--no-pager", "-q"]
     after = begins if since is None else since
     if after is not None:
@@ -113,7 +113,7 @@ def facts(
         found = _SUPPRESSED.match(str(entry.get("MESSAGE")))
         # Whoever can write to the journal could say the same.
         if found and found.group(2) == unit and entry.get("_TRANSPORT") == "driver":
-            suppressed.append({"time": _seconds(entry), "count": int(found.group(1))})
+            suppressed.append({"time": seconds_of(entry), "count": int(found.group(1))})
     return {"started": _started(unit, invocation), "begins": begins, "suppressed": suppressed}
 
 
@@ -127,7 +127,7 @@ def _started(unit: str, invocation: Optional[str]) -> Optional[float]:
     return time.time() - (time.monotonic() - int(ticks) / 1e6)
 
 
-def _seconds(entry: Optional[Entry]) -> Optional[float]:
+def seconds_of(entry: Optional[Entry]) -> Optional[float]:
     """When journald took the entry in."""
     stamp = str((entry or {}).get("__REALTIME_TIMESTAMP", ""))
     return int(stamp) / 1e6 if stamp.isdigit() else None

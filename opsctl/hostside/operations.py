@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from . import (
     audit,
     baselines,
+    discover,
     exchange,
     guard,
     guardian,
@@ -364,6 +365,7 @@ def end_orphans(site: Site, orphans: List[Record]) -> Dict[str, Any]:
 
 
 OPERATIONS: Dict[str, Callable[..., Any]] = {
+    "discover": discover.discover,
     "inspect": inspect,
     "recorded": recorded,
     "read": read,

@@ -92,7 +92,7 @@ def without_speculation(text: str) -> str:
     """
     commands: List[str] = []
     settings: List[str] = []
-    for line in _settings(_without_own(text)):
+    for line in assignments(_without_own(text)):
         key, _, value = (part.strip() for part in line.partition("="))
         if key == "ExecStart":
             commands = [*commands, value] if value else []  # an empty one resets
@@ -124,7 +124,7 @@ def _without_own(text: str) -> str:
     return "\n".join(kept)
 
 
-def _settings(text: str) -> List[str]:
+def assignments(text: str) -> List[str]:
     """Each assignment, in one line as systemd joins it; comments and sections left out."""
     found: List[str] = []
     open_ended = False
@@ -147,7 +147,7 @@ def _stripped(text: str) -> str:
     `sh -c` or in a variable, without those in it."""
     if _PREFIX not in _unquoted(text):
         return text
-    words = _split(text)
+    words = split(text)
     kept: List[str] = []
     taken = 0  # of the text
     following = 0  # the next word, by its number
@@ -183,7 +183,7 @@ def _nested(raw: str, value: str) -> str:
     return raw if inner == command else _quote(name + inner)
 
 
-def _split(text: str) -> List[_Word]:
+def split(text: str) -> List[_Word]:
     """Raises HostFault: a quote or an escape that does not end."""
     found: List[_Word] = []
     at = 0

@@ -134,7 +134,7 @@ def strays(python: str, cgroup: str) -> List[Dict[str, Any]]:
     found = []
     for pid in pids():
         words = argv(pid)
-        if not words or _within(pid, cgroup) or _in_a_service(pid):
+        if not words or _within(pid, cgroup) or in_a_service(pid):
             continue
         launched = words[0].startswith(prefix) and any("sglang" in w for w in words[1:])
         # SGLang's children rename themselves, which wipes their arguments.
@@ -237,7 +237,7 @@ def _command(pid: int) -> str:
     return " ".join(argv(pid))[:200]
 
 
-def _in_a_service(pid: int) -> bool:
+def in_a_service(pid: int) -> bool:
     """Whether systemd runs it as (part of) a system service; a login session's does not count."""
     parts = [
         part for line in text("/proc/%d/cgroup" % pid).splitlines() for part in line.split("/")

@@ -11,7 +11,7 @@ import platformdirs
 from opsctl import resources, yamlmodel
 from opsctl.errors import InventoryError, UsageError
 from opsctl.inventory.models import Host, Inventory, Service
-from opsctl.text import did_you_mean
+from opsctl.text import close_to, did_you_mean
 
 FILE_NAME = "inventory.yaml"
 ENVIRONMENT = "OPSCTL_INVENTORY"
@@ -30,7 +30,7 @@ def find(explicit: Path | None = None, start: Path | None = None) -> Path:
         if not named.is_file():
             raise InventoryError(
                 f"{named}: no such inventory file",
-                remedy=f"give a file with --inventory or {ENVIRONMENT}",
+                remedy=f"give a file with --inventory or {ENVIRONMENT}; opsctl init writes one",
                 code="inventory_missing",
             )
         return named
@@ -91,7 +91,10 @@ def _pick(kind: str, name: str | None, known: Sequence[str], option: str) -> str
     if name is None and len(known) == 1:
         return known[0]
     if name is None:
-        raise UsageError(f"which {kind}? There are {', '.join(known)}", remedy=f"give {option}")
+        raise UsageError(
+            f"which {kind}? There are {', '.join(known)}",
+            remedy=f"give one of them: {option} {known[0]}",
+        )
     if name not in known:
         raise unknown(kind, name, known, option)
     return name
@@ -107,6 +110,7 @@ def unknown(
     return UsageError(
         f"no {kind} is called {name!r} in the inventory; there are {there}"
         f"{did_you_mean(name, [*known, *labs])}",
-        remedy=f"give one of them with {option}, or add it to the inventory",
+        remedy=f"give one of them: {option} {(close_to(name, known) or known)[0]}, or "
+        + (f"add it: opsctl init {name} --add" if kind == "host" else "add it to the inventory"),
         code="unknown_name",
     )

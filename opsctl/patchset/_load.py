@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 from opsctl.errors import PatchError, UsageError
 from opsctl.patchset._manifest import MANIFEST, Manifest, Needs, Target, read_manifest
 from opsctl.patchset._parse import Patch, is_inside, parse_patch
+from opsctl.text import did_you_mean
 
 SERIES = "series"
 FILES = "files"
@@ -235,9 +236,10 @@ def find(root: Path, name: str, distribution: str, version: str) -> PatchSet:
             "docs/patch-sets.md",
             code="patch_set_other_release",
         )
-    known = ", ".join(sorted({folder.name for folder in folders})) or "none"
+    known = sorted({folder.name for folder in folders})
     raise UsageError(
-        f"there is no patch set {name!r} in {root}; known: {known}",
+        f"there is no patch set {name!r} in {root}; known: {', '.join(known) or 'none'}"
+        f"{did_you_mean(name, known)}",
         remedy="list them with: opsctl patches list",
         code="patch_set_unknown",
     )

@@ -77,7 +77,8 @@ def release(session: Session, now: Mapping[str, Any]) -> Report:
     if ended is not None:
         text += f": ended was {lock_text.whose(ended)}"
     if ended is not None and now["terms"] is not None:
-        text += "; its rollout was not over, and the guard on the host now acts: opsctl status"
+        text += "; its rollout was not over, and the guard on the host now acts: "
+        text += f"opsctl status {session.host.name}"
     return plain_report(session, "lock release", text, data={"released": ended})
 
 

@@ -101,7 +101,8 @@ def find_patchset(
     if wanted is None:
         raise Refused(
             f"no patch set is named for {session.service.name}",
-            remedy="give --patch-set, or set services.*.patch_set in the inventory",
+            remedy="give --patch-set NAME, or set services.*.patch_set in the inventory; "
+            "opsctl patches list has them",
             code="no_patch_set",
         )
     install = require_install(facts)

@@ -138,8 +138,10 @@ def _routes(loads: Text, prometheus: str = "srt/utils/common.py") -> Mapping[str
 _NEW_LOADS: Final = Text("srt/entrypoints/v1_loads.py", "/v1/loads")
 _OLD_LOADS: Final = Text(_HTTP, "/get_load")
 
+# What every release that was read logs when it serves.
+READY: Final = "The server is fired up and ready to roll!"
 _START: Final[Mapping[str, tuple[Line, ...]]] = {
-    "ready": _one(_HTTP, "The server is fired up and ready to roll!"),
+    "ready": _one(_HTTP, READY),
     "server_args": _one(_ENGINE, "server_args={call}"),
     "shards": _one("srt/model_loader/weight_utils.py", *_SHARDS),
     "weights_begin": _one(_RUNNER, "Load weight begin. avail mem={} GB"),

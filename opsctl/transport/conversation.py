@@ -64,8 +64,12 @@ class Conversation:
         self._closed = threading.Event()
         self._rest = b""
         nonce = secrets.token_hex(8)
-        with contextlib.suppress(OSError):  # a far end that is gone says why in the handshake
-            pipe.send(bundle.payload(nonce))
+        # Beside the reading: the program is larger than what a pipe holds, and a far end that says
+        # much before it takes anything in would wait for us as we for it.
+        program = threading.Thread(
+            target=self._send_program, args=[nonce], name="opsctl-program", daemon=True
+        )
+        program.start()
         self._handshake(nonce, start_timeout)
         self._reader = threading.Thread(target=self._read, name="opsctl-reader", daemon=True)
         self._reader.start()
@@ -139,6 +143,11 @@ class Conversation:
                 self._pipe.send(json.dumps(frame).encode() + b"\n")
             except (OSError, EOFError) as error:  # paramiko has both for a connection that is gone
                 raise _connection_lost(str(error) or "it was closed") from None
+
+    def _send_program(self, nonce: str) -> None:
+        # A far end that is gone says why in the handshake; ValueError: we closed it meanwhile.
+        with self._lock, contextlib.suppress(OSError, EOFError, ValueError):
+            self._pipe.send(bundle.payload(nonce))
 
     def _handshake(self, nonce: str, timeout: float) -> None:
         wanted = f"{MARKER} {nonce}".encode()

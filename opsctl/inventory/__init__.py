@@ -7,12 +7,13 @@ from opsctl.inventory.models import (
     Launch,
     Load,
     Model,
-    SecretRef,
     Service,
     Smoke,
     Ssh,
     parse_duration,
 )
+from opsctl.inventory.notices import Webhook
+from opsctl.inventory.secret import SecretRef
 
 __all__ = [
     "ENVIRONMENT",
@@ -25,6 +26,7 @@ __all__ = [
     "Service",
     "Smoke",
     "Ssh",
+    "Webhook",
     "find",
     "load",
     "parse_duration",

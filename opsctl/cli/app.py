@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
+from opsctl.cli import (
+    diagnose,
+    gate,
+    host,
+    lab,
+    lock,
+    metrics,
+    notices,
+    patches,
+    records,
+    rollouts,
+    smoke,
+)
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -48,5 +60,6 @@ metrics.register(app)
 records.register(app)
 diagnose.register(app)
 app.add_typer(lock.app, name="lock")
+app.add_typer(notices.app, name="notices")
 app.add_typer(patches.app, name="patches")
 app.add_typer(lab.app, name="lab")

@@ -12,7 +12,7 @@ from typing import Any
 from opsctl import errors
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import guard_text, guarding, steps
+from opsctl.rollout import guard_text, guarding, notifying, steps
 from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run, StepFailed
 
@@ -24,6 +24,7 @@ _PROOF = ("guard", "smoke", "confirm")
 _FROM_STOPPED = ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")
 
 
+@notifying.notified
 def execute(run: Run, playbook: Playbook) -> Report:
     """Every step, and on a failure the way back. A `Refused` before any change is raised.
 

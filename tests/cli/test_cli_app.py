@@ -43,6 +43,7 @@ def test_the_commands() -> None:
         *(f"baseline {verb}" for verb in ("capture", "list", "export", "import", "remove")),
         *("status", "doctor", "logs", "metrics", "diagnose"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
+        "notices test",
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),
     }

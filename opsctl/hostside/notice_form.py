@@ -93,17 +93,17 @@ def _slack(notice: Notice) -> Dict[str, Any]:
     a sign that is escaped.
     """
     head = _escaped(headline(notice), _SLACK_HEAD)
+    told = [text for text in (_escaped(part, _SLACK_TEXT) for part in _told(notice)) if text]
     blocks = [_section("*%s*" % head)]
-    blocks += [_section(_escaped(text, _SLACK_TEXT)) for text in _told(notice)]
-    if notice.get("next"):
-        command = _escaped(str(notice["next"]).replace("`", "'"), _SLACK_TEXT)
+    blocks += [_section(text) for text in told]
+    command = _escaped(str(notice.get("next") or "").replace("`", "'"), _SLACK_TEXT)
+    if command:
         blocks.append(_section("Next: `%s`" % command))
-    facts = _facts(notice)
+    facts = _escaped(_facts(notice), _SLACK_TEXT)
     if facts:
-        text = _escaped(facts, _SLACK_TEXT)
-        blocks.append({"type": "context", "elements": [_mrkdwn(text)]})
+        blocks.append({"type": "context", "elements": [_mrkdwn(facts)]})
     # What a notification shows, and a receiver that knows no blocks.
-    text = "\n".join([head, *(_escaped(part, _SLACK_TEXT) for part in _told(notice))])
+    text = "\n".join([head, *told])
     return {"text": text, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
 
 

@@ -23,7 +23,8 @@ _CONNECT, _SILENCE = 3.0, 5.0
 _BACKOFF = growing(multiplier=0.5, max=4.0)
 
 _TOO_MANY, _OWN_FAULT = 429, 500
-_HOSTNAME_MISMATCH = 62  # X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL's x509_vfy.h
+# X509_V_ERR_HOSTNAME_MISMATCH, …_EMAIL_MISMATCH and …_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
+_MISMATCHES = frozenset({62, 63, 64})
 
 THREADS = "opsctl-notice"
 
@@ -113,7 +114,7 @@ def _tls_fault(error: BaseException | None) -> str:
         return ""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return "no TLS connection"
-    mismatch = error.verify_code == _HOSTNAME_MISMATCH  # whose text has the host's name
+    mismatch = error.verify_code in _MISMATCHES  # whose text has the host's name
     why = "it is for another name" if mismatch else error.verify_message
     return f"its certificate is not trusted: {why}"
 

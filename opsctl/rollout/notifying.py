@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from opsctl import errors
@@ -29,6 +29,7 @@ Execute = Callable[[Run, Playbook], Report]
 # What is under way when the rollout has ended is waited for so long, seconds.
 _AT_THE_END = 10.0
 _TEST = 20.0  # a test is there to be waited for
+_LOOK = 5.0
 
 # The first of these to begin is when the host is about to change.
 _CHANGES = frozenset({"stop", "swap", "start"})
@@ -140,14 +141,26 @@ class _Teller:
     def _hear(self, event: Event) -> None:
         if event.state == "start" and event.step in _CHANGES and not self._told:
             self._told = event.at
-            self._goal = goal_of(self._run)
-            self._courier.send(_notice(self._run.session, "start", at=event.at, **self._facts()))
+            with self._harmless():
+                self._goal = goal_of(self._run)
+                facts = self._facts()
+                self._courier.send(_notice(self._run.session, "start", at=event.at, **facts))
         self._emit(event)
 
     def ended(self, report: Report) -> None:
         """A rollout that never came to change anything is nobody's but its operator's."""
         if self._told:
-            self._courier.send(_of_report(self._run.session, report, **self._facts()))
+            with self._harmless():
+                self._courier.send(_of_report(self._run.session, report, **self._facts()))
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """A bug of ours here is no reason for a rollout to fail either."""
+        try:
+            yield
+        except Exception as error:
+            text = f"nobody was told: a bug in opsctl: {type(error).__name__}: {error}"
+            self._emit(Event("notices", "warn", text))
 
     def _raised(self, error: BaseException) -> Report:
         """It was announced, and came to nothing: nothing was changed."""
@@ -229,7 +242,7 @@ def goal_of(run: Run) -> Side:
         return origin_of(run)
     recorded: Mapping[str, Any] = {}
     with contextlib.suppress(errors.OpsctlError):
-        known = run.session.call("generations")
+        known = run.session.call("generations", timeout=_LOOK)
         recorded = next((each for each in known if each["number"] == run.target), recorded)
     return Side(run.target, _named(recorded.get("set")))
 

@@ -168,19 +168,21 @@ def _post(url: str, sent: bytes) -> "tuple[str, bool]":
         kind = getattr(http.client, "HTTPSConnection", None)
         if kind is None:
             return "the host's Python has no TLS", False
-    connection = kind(parts.hostname, parts.port, timeout=_SILENCE)
     path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
     headers = {"Content-Type": "application/json", "User-Agent": "opsctl"}
-    try:
-        connection.request("POST", path, sent, headers)
-        status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        # The certificate's fault is an OSError too, and no time mends it.
-        distrusted = type(error).__name__ == "SSLCertVerificationError"
-        text = "its certificate is not trusted" if distrusted else type(error).__name__
-        return text, not distrusted
-    finally:
-        connection.close()
+    with contextlib.closing(kind(parts.hostname, parts.port, timeout=_SILENCE)) as connection:
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            # The certificate's fault is an OSError too, and no time mends it.
+            if type(error).__name__ == "SSLCertVerificationError":
+                return "its certificate is not trusted", False
+            return "no connection", True
+        try:
+            connection.request("POST", path, sent, headers)
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return "no answer", False  # it may have arrived
     if status in _ACCEPTED:
         return "", False
     return "HTTP %d" % status, status == _TOO_MANY or status >= _OWN_FAULT

@@ -1,6 +1,6 @@
 """inventory.yaml: hosts, their services, and what is expected of each."""
 
-from opsctl.inventory.load import ENVIRONMENT, find, load, select, unknown, wanted
+from opsctl.inventory.load import load, select, unknown, wanted
 from opsctl.inventory.models import (
     Host,
     Inventory,
@@ -14,6 +14,8 @@ from opsctl.inventory.models import (
 )
 from opsctl.inventory.notices import Webhook
 from opsctl.inventory.secret import SecretRef
+from opsctl.resources import INVENTORY_VARIABLE as ENVIRONMENT
+from opsctl.resources import find_inventory as find
 
 __all__ = [
     "ENVIRONMENT",

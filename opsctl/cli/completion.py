@@ -148,9 +148,10 @@ def _hosts(book: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed_host(context: typer.Context) -> str | None:
-    given = context.params.get("host") or context.params.get("host_option")
-    given = given or context.params.get("source")  # diagnose
-    return str(given) if given else None
+    """The host on the line. Behind an option whose value is being typed the parser has given up
+    before it came to the arguments; the first of them is the host."""
+    named = (context.params.get(name) for name in ("host", "host_option", "source"))
+    return next((str(name) for name in (*named, *context.args[:1]) if name), None)
 
 
 def _services(book: Mapping[str, Any], host: str | None) -> list[str]:
@@ -248,20 +249,19 @@ def _keep(path: Path, content: dict[str, Any]) -> None:
 
 def _ask(words: list[str]) -> dict[str, Any] | None:
     """In a process of its own, which takes along whatever it has started when its time is up."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", _ASK, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=_BOUND)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return None
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=_BOUND)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return None
     found: dict[str, Any] | None = json.loads(said) if process.returncode == 0 else None
     return found
 

@@ -9,12 +9,8 @@ own, for `_BOUND` seconds at most, and what it said is kept for a minute.
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -50,12 +46,14 @@ def prepare() -> None:
 def _quiet(complete: Callable[[typer.Context, str], Iterable[str | tuple[str, str]]]) -> Any:
     """`complete`, offering nothing where it fails."""
 
-    @functools.wraps(complete)
     def completed(context: typer.Context, incomplete: str) -> Offer:
         with contextlib.suppress(Exception):
             return list(complete(context, incomplete))
         return []
 
+    # Typer reads these for each option of each command at every start: not to be evaluated then.
+    completed.__annotations__ = {"context": typer.Context, "incomplete": str}
+    completed.__doc__ = complete.__doc__
     return completed
 
 
@@ -213,6 +211,8 @@ def _asked(context: typer.Context) -> dict[str, Any]:
 
     A host that did not answer is not asked again at the next key.
     """
+    import hashlib
+
     import platformdirs
 
     inventory = _inventory_file(context).resolve()
@@ -249,6 +249,9 @@ def _keep(path: Path, content: dict[str, Any]) -> None:
 
 def _ask(words: list[str]) -> dict[str, Any] | None:
     """In a process of its own, which takes along whatever it has started when its time is up."""
+    import signal
+    import subprocess
+
     with subprocess.Popen(
         [sys.executable, "-c", _ASK, *words],
         stdin=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import sys
 import time
@@ -34,7 +35,10 @@ def main() -> None:
     from typer.exceptions import TyperException
 
     from opsctl.cli.app import app
+    from opsctl.cli.completion import prepare
 
+    if "_OPSCTL_COMPLETE" in os.environ:
+        prepare()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and `&` in a script set it
             signal.signal(number, _interrupt)

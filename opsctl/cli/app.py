@@ -14,6 +14,7 @@ from opsctl.cli import (
     lab,
     lock,
     metrics,
+    notices,
     patches,
     playbooks,
     records,
@@ -69,4 +70,5 @@ app.add_typer(playbooks.runbook, name="runbook", cls=Group)
 app.add_typer(playbooks.playbook, name="playbook", cls=Group)
 app.add_typer(lock.app, name="lock", cls=Group)
 app.add_typer(patches.app, name="patches", cls=Group)
+app.add_typer(notices.app, name="notices", cls=Group)
 app.add_typer(lab.app, name="lab", cls=Group)

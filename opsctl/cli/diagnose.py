@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.cli.terminal import plain
@@ -33,6 +34,7 @@ def diagnose(
             metavar="HOST|FILE|-",
             help="A host of the inventory, a file with a journal, or - for stdin.",
             show_default=False,
+            autocompletion=completion.complete_hosts,
         ),
     ] = None,
     host_option: opt.HostOption = None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, seconds_of
 from opsctl.cli.rollouts import describe
@@ -44,13 +45,22 @@ def gate(
     patch_set: Annotated[
         str | None,
         typer.Option(
-            "--set", metavar="NAME[@VERSION]", help="Else the inventory's.", show_default=False
+            "--set",
+            metavar="NAME[@VERSION]",
+            help="Else the inventory's.",
+            show_default=False,
+            autocompletion=completion.complete_set_versions,
         ),
     ] = None,
     patches: opt.PatchesOption = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", help="What it must show; else the default.", show_default=False),
+        typer.Option(
+            "--policy",
+            help="What it must show; else the default.",
+            show_default=False,
+            autocompletion=completion.complete_policies,
+        ),
     ] = None,
     show_policy: Annotated[
         bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import UsageError
@@ -22,7 +23,10 @@ app = typer.Typer(help="A disposable CT200: up, down, status, ssh, reset.", no_a
 
 DEFAULT = "ct200-lab"
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lab's name.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The lab's name.", autocompletion=completion.complete_labs),
+]
 AddressOption = Annotated[
     str | None,
     typer.Option("--address", help="Its loopback address; else a free one.", show_default=False),

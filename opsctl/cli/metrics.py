@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli.context import Command, on_host, seconds_of
 from opsctl.cli.figures import live, show
 from opsctl.errors import UsageError
@@ -34,7 +35,11 @@ def metrics(
     since: Annotated[
         int | None,
         typer.Option(
-            "--since", metavar="GENERATION", help="From its start on.", show_default=False
+            "--since",
+            metavar="GENERATION",
+            help="From its start on.",
+            show_default=False,
+            autocompletion=completion.complete_generations,
         ),
     ] = None,
     last: Annotated[

@@ -11,16 +11,35 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from opsctl.cli import completion
+
 HostArgument = Annotated[
     str | None,
-    typer.Argument(metavar="HOST", help="A host of the inventory.", show_default=False),
+    typer.Argument(
+        metavar="HOST",
+        help="A host of the inventory.",
+        show_default=False,
+        autocompletion=completion.complete_hosts,
+    ),
 ]
 HostOption = Annotated[
-    str | None, typer.Option("--host", help="The same, as an option.", show_default=False)
+    str | None,
+    typer.Option(
+        "--host",
+        help="The same, as an option.",
+        show_default=False,
+        autocompletion=completion.complete_hosts,
+    ),
 ]
 ServiceOption = Annotated[
     str | None,
-    typer.Option("--service", "-s", help="Which of the host's services.", show_default=False),
+    typer.Option(
+        "--service",
+        "-s",
+        help="Which of the host's services.",
+        show_default=False,
+        autocompletion=completion.complete_services,
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON report on stdout (docs/json.md).")
@@ -55,7 +74,12 @@ SmokeOption = Annotated[
 ]
 PatchSetOption = Annotated[
     str | None,
-    typer.Option("--patch-set", help="Another set than the inventory's.", show_default=False),
+    typer.Option(
+        "--patch-set",
+        help="Another set than the inventory's.",
+        show_default=False,
+        autocompletion=completion.complete_patch_sets,
+    ),
 ]
 WithUnitOption = Annotated[
     bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
@@ -20,10 +21,21 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, show, check, sign and verify the patch sets.", no_args_is_help=True)
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A set's name.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="A set's name.",
+        show_default=False,
+        autocompletion=completion.complete_patch_sets,
+    ),
 ]
 SetArgument = Annotated[
-    str, typer.Argument(metavar="SET", help="A set's name, or the path of its folder.")
+    str,
+    typer.Argument(
+        metavar="SET",
+        help="A set's name, or the path of its folder.",
+        autocompletion=completion.complete_patch_sets,
+    ),
 ]
 
 

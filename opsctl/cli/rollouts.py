@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, somebody_there
 from opsctl.text import duration
@@ -153,7 +154,10 @@ def rollback(
     generation: Annotated[
         int | None,
         typer.Argument(
-            metavar="GENERATION", help="Which; else the recorded predecessor.", show_default=False
+            metavar="GENERATION",
+            help="Which; else the recorded predecessor.",
+            show_default=False,
+            autocompletion=completion.complete_generations,
         ),
     ] = None,
     budget: opt.BudgetOption = None,

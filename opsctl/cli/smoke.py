@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
 from opsctl.cli.examples import Group
@@ -29,7 +30,12 @@ PromptsOption = Annotated[
 ]
 BaselineOption = Annotated[
     str | None,
-    typer.Option("--baseline", help="An id on the host, or a file.", show_default=False),
+    typer.Option(
+        "--baseline",
+        help="An id on the host, or a file.",
+        show_default=False,
+        autocompletion=completion.complete_baselines,
+    ),
 ]
 _SIGNS = {"pass": "ok", "fail": "FAIL", "inconclusive": "?", "skipped": "-"}
 
@@ -151,7 +157,12 @@ def export(
     session: Any,
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", help="Its id; else the last one.", show_default=False),
+        typer.Option(
+            "--baseline",
+            help="Its id; else the last one.",
+            show_default=False,
+            autocompletion=completion.complete_baselines,
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -202,7 +213,10 @@ def bring(
 def remove(
     command: Command,
     session: Any,
-    baseline: Annotated[str, typer.Option("--baseline", help="Its id.")],
+    baseline: Annotated[
+        str,
+        typer.Option("--baseline", help="Its id.", autocompletion=completion.complete_baselines),
+    ],
     yes: opt.YesOption = False,
 ) -> Report:
     """Delete a baseline from the host.

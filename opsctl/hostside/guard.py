@@ -9,6 +9,7 @@ gone: the client was killed, the connection died, the host rebooted. `guardian` 
     guard.json       the terms, while armed; the unit does not start without it
     guard.py         the program, the same text that runs over SSH
     guard-report.json  what the guard last did, until the next rollout ends well
+    guard-notices.json  whom it tells, while armed: see `notice`
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import time
 from typing import Any, Dict, Optional
 
-from . import probe, tools
+from . import notice, probe, tools
 from . import unit as units
 from .errors import HostFault
 from .install import read_bytes
@@ -89,8 +90,14 @@ def clear_report(state: State) -> None:
         os.unlink(state.path(REPORT))
 
 
-def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None:
-    """From now on the guard acts if this program ends without `disarm`.
+def arm(
+    state: State,
+    site: Dict[str, Any],
+    given: Record,
+    program: str,
+    notices: Optional[Record] = None,
+) -> None:
+    """From now on the guard acts if this program ends without `disarm`. `notices`: see `notice`.
 
     `given` is {to, fallback, target, serving, budget, within, token, who, why, command}: the
     generation to restore (None to leave the files), the one for when that does not come up (None
@@ -111,6 +118,7 @@ def arm(state: State, site: Dict[str, Any], given: Record, program: str) -> None
     _install(state, site, program)
     if (report(state) or {}).get("token") == given["token"]:
         clear_report(state)  # this rollout knows it, and must not take it for the next one
+    notice.store(state, notices)
     path = state.path(TERMS)
     first, before = terms(state) is None, read_bytes(path)
     # The guard runs before its first terms stand: were this program to end between the two, terms
@@ -138,6 +146,7 @@ def disarm(state: State) -> None:
     """The rollout has ended. The guard's process sees it and ends by itself."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(state.path(TERMS))
+    notice.forget(state)
 
 
 def unit_text(unit: str, root: str, python: str) -> str:

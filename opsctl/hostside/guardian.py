@@ -24,7 +24,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from . import audit, guard, probe, tools
+from . import audit, guard, notice, probe, tools
 from . import install as installed
 from . import unit as units
 from .errors import HostFault
@@ -198,7 +198,7 @@ class Guardian:
             content.update(to=fallback, gave_up=terms["to"])
             self._bring_up(dict(terms, to=fallback), content)
         content["seconds"] = round(time.monotonic() - began, 1)
-        self._finish(content)
+        self._finish(terms, content)
 
     def _bring_up(self, terms: Record, content: Record) -> None:
         """The files of the terms' generation in place and, if it has to, the service up on them."""
@@ -287,12 +287,17 @@ class Guardian:
                 record.update(status="rolled_back", verdict=verdict)
                 self._state.save(record)
 
-    def _finish(self, content: Record) -> None:
+    def _finish(self, terms: Record, content: Record) -> None:
         with contextlib.suppress(OSError):
             guard.write_report(self._state, content)
         details = {k: content[k] for k in ("from", "to", "gave_up", "healthy", "seconds", "why")}
         audit.note(self._state, "guard.done", who=WHO, **details)
+        kept = notice.stored(self._state)
         guard.disarm(self._state)
+        # Under the lock still, so that the report is this rollout's.
+        if notice.tell_of_guard(self._state, kept, terms, content, self._say):
+            with contextlib.suppress(OSError):
+                guard.write_report(self._state, content)
         self._lock.release()
         self._say("done: %s" % details)
 

@@ -21,6 +21,7 @@ from . import (
     journal,
     machine,
     model,
+    notice,
     plain,
     probe,
     prune,
@@ -201,10 +202,10 @@ def release_lock(site: Site, who: str) -> Optional[Record]:
     return holder
 
 
-def arm_guard(site: Site, given: Record, program: str) -> None:
+def arm_guard(site: Site, given: Record, program: str, notices: Optional[Record] = None) -> None:
     """See `guard.arm`. Needs the lock: it is what the guard waits for."""
     state = _locked_state(site)
-    guard.arm(state, site, given, program)
+    guard.arm(state, site, given, program, notices)
     audit.note(state, "guard.armed", who=given.get("who"), to=given.get("to"))
 
 
@@ -399,6 +400,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "read_baseline": read_baseline,
     "write_baseline": write_baseline,
     "remove_baseline": remove_baseline,
+    "tell": notice.tell,
 }
 STREAMS: Dict[str, Callable[..., Any]] = {"watch": journal.watch}
 # What one host program does one at a time.

@@ -9,7 +9,7 @@
     baselines/<id>.json    what a trusted server answered (`baselines`)
     loads.jsonl            how long each confirmed start took, seconds
     audit.jsonl            what was done, by whom and when (`audit`)
-    guard.json, guard.py, guard-report.json   see `guard`
+    guard.json, guard.py, guard-report.json, guard-notices.json   see `guard`
     lock                   held with flock by the host program of a deploy; names its holder
 
 Generation 0 is what was found before the first deploy; a reinstall in between is recorded

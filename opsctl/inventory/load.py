@@ -6,40 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import platformdirs
-
-from opsctl import resources, yamlmodel
+from opsctl import yamlmodel
 from opsctl.errors import InventoryError, UsageError
 from opsctl.inventory.models import Host, Inventory, Service
 from opsctl.text import close_to, did_you_mean
-
-FILE_NAME = "inventory.yaml"
-ENVIRONMENT = "OPSCTL_INVENTORY"
-
-
-def find(explicit: Path | None = None, start: Path | None = None) -> Path:
-    """The inventory to use: `explicit`, $OPSCTL_INVENTORY, the nearest inventory.yaml in
-    `start` (the working directory) or above it, the user's configuration folder, and at
-    last the one that this opsctl came with.
-
-    Raises:
-        InventoryError: a file that was named does not exist.
-    """
-    named = explicit or (Path(value) if (value := os.environ.get(ENVIRONMENT)) else None)
-    if named is not None:
-        if not named.is_file():
-            raise InventoryError(
-                f"{named}: no such inventory file",
-                remedy=f"give a file with --inventory or {ENVIRONMENT}; opsctl init writes one",
-                code="inventory_missing",
-            )
-        return named
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-    configured = platformdirs.user_config_path("opsctl") / FILE_NAME
-    return configured if configured.is_file() else resources.bundled(FILE_NAME)
 
 
 def load(path: Path, elsewhere: Callable[[str], bool] | None = None) -> Inventory:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -20,6 +17,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from opsctl.inventory.notices import Webhook
+from opsctl.inventory.secret import Part as _Model
+from opsctl.inventory.secret import SecretRef
 from opsctl.text import did_you_mean
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?")
@@ -100,43 +100,6 @@ def _beside_inventory(path: Path, info: ValidationInfo) -> Path:
 PathBesideInventory = Annotated[Path, AfterValidator(_beside_inventory)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SecretRef(_Model):
-    """A secret by reference: an environment variable's name or a file's path, never the value."""
-
-    env: str | None = None
-    file: Path | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> SecretRef:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("give exactly one of 'env' and 'file'")
-        return self
-
-    def read(self) -> str:
-        """The secret itself.
-
-        Raises:
-            LookupError: the variable is unset or the file cannot be read; the message names
-                the reference and never a value.
-        """
-        if self.env is not None:
-            value = os.environ.get(self.env)
-            if not value:
-                raise LookupError(f"the environment variable {self.env} is not set")
-            return value
-        assert self.file is not None
-        try:
-            return self.file.expanduser().read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise LookupError(f"cannot read {self.file}: {error.strerror}") from None
-        except UnicodeDecodeError:  # its own text would show a part of the secret
-            raise LookupError(f"cannot read {self.file}: it is not UTF-8 text") from None
-
-
 class Ssh(_Model):
     """How to reach the host. Everything left out comes from `ssh -G ADDRESS`."""
 
@@ -203,6 +166,8 @@ class Service(_Model):
     # Who may sign the sets of this service, as `ssh-keygen -Y` has it; None: any set will do.
     allowed_signers: PathBesideInventory | None = None
     smoke: Smoke = Smoke()
+    # Who is told of its rollouts; None: as the host, or the defaults, have it.
+    notices: tuple[Webhook, ...] | None = None
     launch: Launch = Launch()
     state_dir: AbsolutePath = "/var/lib/opsctl"
 
@@ -225,6 +190,7 @@ class Host(_Model):
     ssh: Ssh | None = None
     lab: Name | None = None
     python: Program = "python3"  # the interpreter of the host program, not of SGLang
+    notices: tuple[Webhook, ...] | None = None
     services: dict[Name, Service] = Field(min_length=1)
 
     _name: str = PrivateAttr(default="")
@@ -248,6 +214,7 @@ class Host(_Model):
 class Defaults(_Model):
     host: Name | None = None
     allowed_signers: PathBesideInventory | None = None
+    notices: tuple[Webhook, ...] = ()
 
 
 class Inventory(_Model):
@@ -266,6 +233,7 @@ class Inventory(_Model):
         for name, host in self.hosts.items():
             host._name = name
             self._pass_on_signers(host)
+            self._pass_on_notices(host)
 
     def _pass_on_signers(self, host: Host) -> None:
         """In the service's own field, so that a copy of it cannot lose them."""
@@ -273,6 +241,13 @@ class Inventory(_Model):
         for name, service in host.services.items():
             if service.allowed_signers is None and signers is not None:
                 host.services[name] = service.model_copy(update={"allowed_signers": signers})
+
+    def _pass_on_notices(self, host: Host) -> None:
+        """Likewise. An empty list of a host's or a service's own is an answer too."""
+        given = self.defaults.notices if host.notices is None else host.notices
+        for name, service in host.services.items():
+            if service.notices is None:
+                host.services[name] = service.model_copy(update={"notices": given})
 
     @model_validator(mode="after")
     def _default_exists(self, info: ValidationInfo) -> Inventory:

@@ -7,7 +7,7 @@ import time
 from opsctl.errors import OpsctlError, Refused
 from opsctl.events import Event
 from opsctl.report import Reason, Report
-from opsctl.rollout import lock_text, observe
+from opsctl.rollout import lock_text, notifying, observe
 from opsctl.rollout.plan import require_state
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.reports import EXITS
@@ -63,7 +63,7 @@ def confirm(session: Session, options: Options) -> Report:
         remedy = f"opsctl rollback {session.host.name}"
         if pending:
             remedy += ", or leave it to the guard, which ends the rollout when its budget is over"
-    return Report(
+    report = Report(
         command="confirm",
         host=session.host.name,
         service=session.service.name,
@@ -82,6 +82,7 @@ def confirm(session: Session, options: Options) -> Report:
             "verify_steps": result.verify_steps,
         },
     )
+    return notifying.tell(session, report, options.why)
 
 
 def _subject(session: Session) -> tuple[int | None, str, bool]:

@@ -14,7 +14,7 @@ from opsctl.events import Event
 from opsctl.playbook import Playbook, Use, use
 from opsctl.playbook.spec import Arguments
 from opsctl.report import Reason, Report
-from opsctl.rollout import conditions, guard_text, guarding, registry, steps
+from opsctl.rollout import conditions, guard_text, guarding, notifying, registry, steps
 from opsctl.rollout.run import Run, StepFailed, Told
 
 _INTERRUPTED = "interrupted"
@@ -25,6 +25,7 @@ _PROOF = tuple(map(use, ("guard", "smoke", "confirm")))
 _FROM_STOPPED = tuple(map(use, ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")))
 
 
+@notifying.notified
 def execute(run: Run, playbook: Playbook, uses: Iterable[Use] | None = None) -> Report:
     """Every step, and on a failure the way back. A `Refused` before any change is raised. `uses`
     are the steps where not all of the playbook's are wanted.

@@ -14,6 +14,12 @@ _GRACE = 30.0
 
 def describe(report: Mapping[str, Any]) -> str:
     """What the guard did, in a sentence for a person."""
+    untold = [each for each in report.get("notices", ()) if each["error"]]
+    failed = "".join(f"; it could not tell {each['label']}: {each['error']}" for each in untold)
+    return _did(report) + failed
+
+
+def _did(report: Mapping[str, Any]) -> str:
     lost = f"{report.get('command') or 'rollout'} by {report.get('who') or 'somebody'}"
     did = "left the files as they were"
     if report["to"] is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from opsctl.errors import LockHeld, OpsctlError
 from opsctl.events import Event
+from opsctl.rollout.notifying import guards_terms
 from opsctl.rollout.run import Run
 from opsctl.rollout.session import RECONNECT_FOR, whoami
 from opsctl.transport.bundle import guard_program
@@ -44,6 +45,7 @@ def arm(run: Run, stop_bound: float) -> None:
             "why": run.options.why,
         },
         program=guard_program(),
+        notices=guards_terms(run.session),
     )
     run.guarded = True
 

@@ -44,6 +44,7 @@ def test_the_commands() -> None:
         *("init", "status", "doctor", "logs", "metrics", "diagnose", "watch"),
         *("runbook", "playbook"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
+        "notices test",
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),
     }

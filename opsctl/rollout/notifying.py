@@ -12,26 +12,26 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from opsctl import errors
 from opsctl.events import Event
 from opsctl.inventory.notices import Occasion
 from opsctl.notices import Courier, Happening, Notice, Outcome, Side, named
 from opsctl.report import Reason, Report, of_error
-from opsctl.rollout.playbook import Playbook
 from opsctl.rollout.run import Run
 from opsctl.rollout.session import Session, whoami
 from opsctl.text import counted
 
-Execute = Callable[[Run, Playbook], Report]
+P = ParamSpec("P")
 
 # What is under way when the rollout has ended is waited for so long, seconds.
 _AT_THE_END = 10.0
 _TEST = 20.0  # a test is there to be waited for
 _LOOK = 5.0
 
-# The first of these to begin is when the host is about to change.
+# The first of these to begin is when the host is about to change; of a step by another name the
+# run itself knows.
 _CHANGES = frozenset({"stop", "swap", "start"})
 
 _ENDS: dict[int, Occasion] = {
@@ -42,15 +42,17 @@ _ENDS: dict[int, Occasion] = {
 }
 
 
-def notified(execute: Execute) -> Execute:
+def notified(
+    execute: Callable[Concatenate[Run, P], Report],
+) -> Callable[Concatenate[Run, P], Report]:
     """`execute`, with whoever is to know of it told."""
 
     @functools.wraps(execute)
-    def told(run: Run, playbook: Playbook) -> Report:
+    def told(run: Run, /, *args: P.args, **kwargs: P.kwargs) -> Report:
         if not run.session.service.notices:
-            return execute(run, playbook)
+            return execute(run, *args, **kwargs)
         with _Teller(run) as teller:
-            report = execute(run, playbook)
+            report = execute(run, *args, **kwargs)
             teller.ended(report)
             return report
 
@@ -139,7 +141,8 @@ class _Teller:
         report_failures(self._courier.close(_AT_THE_END), self._emit)
 
     def _hear(self, event: Event) -> None:
-        if event.state == "start" and event.step in _CHANGES and not self._told:
+        changes = event.state == "start" and event.step in _CHANGES
+        if (changes or self._run.touched) and not self._told:
             self._told = event.at
             with self._harmless():
                 self._goal = goal_of(self._run)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import os
 import socket
 import sys
@@ -37,6 +38,7 @@ WHO = "the guard on this host"
 # Seconds.
 _POLL = 0.25
 _RETRY = 10.0
+_TELLING_TURN = 3  # a step that fails so often needs somebody
 _STOP_BOUND = 600.0
 _JOB_BOUND = 60.0
 _GRACE = 30.0  # past the load's budget, for a client that comes back to confirm
@@ -204,11 +206,11 @@ class Guardian:
         """The files of the terms' generation in place and, if it has to, the service up on them."""
         unit = terms["site"]["unit"]
         if terms["to"] is not None:
-            self._again(content, lambda: self._restore_or_leave(terms, content))
+            self._again(terms, content, lambda: self._restore_or_leave(terms, content))
         self._ready()
         invocation = ""
         if terms["serving"]:
-            self._again(content, lambda: _start(unit, self._swapped))
+            self._again(terms, content, lambda: _start(unit, self._swapped))
             invocation = str(units.show(unit).get("InvocationID"))
         self._conclude(terms, content)
         if terms["serving"]:
@@ -234,9 +236,9 @@ class Guardian:
         if done["starting"]:
             self._say("these may have imported of both versions: pid %s" % done["starting"])
 
-    def _again(self, content: Record, action: Callable[[], None]) -> None:
-        """Until it works. What stands in the way is in the report meanwhile."""
-        while True:
+    def _again(self, terms: Record, content: Record, action: Callable[[], None]) -> None:
+        """Until it works. What stands in the way is in the report meanwhile, and told once."""
+        for turn in itertools.count(1):
             try:
                 action()
             except (HostFault, OSError) as error:
@@ -248,6 +250,9 @@ class Guardian:
                     content["error"] = text
                     with contextlib.suppress(OSError):
                         guard.write_report(self._state, content)
+                if turn == _TELLING_TURN:
+                    kept = notice.stored(self._state)
+                    notice.tell_of_guard(self._state, kept, terms, content, self._say)
                 time.sleep(_RETRY)
             else:
                 content["error"] = ""

@@ -16,7 +16,7 @@ import pytest
 from guard_tools import Host
 from hostside_tools import Environment
 
-from opsctl.hostside import guard, notice
+from opsctl.hostside import guard, guardian, notice
 from opsctl.hostside.state import State, lock_holder
 from opsctl.transport import local
 from opsctl.transport.bundle import guard_program
@@ -258,6 +258,29 @@ def test_a_notice_that_fails_stands_in_the_report_and_changes_nothing(
     assert guard.terms(host.env.state) is None
     assert lock_holder(host.env.state) is None
     assert SECRET not in "".join(host.said) + json.dumps(host.report)
+
+
+def test_a_guard_that_cannot_restore_says_so_and_goes_on(
+    host: Host, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, when it has failed some times; and again when it is done at last."""
+    turns: list[int] = []
+    restore = guardian.Guardian._restore_files
+
+    def full(self: guardian.Guardian, terms: dict[str, Any]) -> None:
+        turns.append(1)
+        if len(turns) < 6:
+            raise OSError(28, "No space left on device")
+        restore(self, terms)
+
+    monkeypatch.setattr(guardian.Guardian, "_restore_files", full)
+    armed(host, hook)
+    assert host.guard() == 0
+    assert host.restored()
+    stuck, done = hook.bodies
+    assert "is not done yet: [Errno 28] No space left on device" in stuck["cause"]
+    assert stuck["remedy"] == "look at the host now"
+    assert done["remedy"] == "the host needs nothing"
 
 
 def _disarmed(state: State) -> None:

@@ -18,7 +18,7 @@ def terms(command: str, **changes: Any) -> tuple[int | None, int | None]:
     """(to, fallback) of the terms of a rollout from generation 3, confirmed, to generation 2."""
     told: list[dict[str, Any]] = []
 
-    def call(op: str, *, given: dict[str, Any], program: str) -> None:
+    def call(op: str, *, given: dict[str, Any], program: str, notices: None) -> None:
         told.append(given)
 
     session = SimpleNamespace(service=SERVICE, token="t", call=call)

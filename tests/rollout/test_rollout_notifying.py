@@ -114,6 +114,15 @@ def test_the_start_is_told_when_the_service_is_about_to_stop(
     assert post.bodies[0]["at"] <= time.time()
 
 
+def test_a_step_by_another_name_is_known_by_what_it_did(
+    script: Script, post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A playbook may call its steps as it likes."""
+    monkeypatch.setattr(notifying, "_CHANGES", frozenset())
+    script.execute()
+    assert post.events == ["start", "success"]
+
+
 @pytest.mark.parametrize(
     ("prepare", "event", "exit_code"),
     [

@@ -23,6 +23,7 @@ BOUND = 3.0
 # How far back kernel messages are looked for, seconds, and how many are shown.
 DAY = 86400.0
 _LINES = 200
+CGROUPS = "/sys/fs/cgroup"
 
 # What the kernel says when a machine is at fault: NVIDIA's driver, mm/oom_kill.c, the block layer
 # and file systems, NFS, machine checks and PCI errors, and a crash of native code.
@@ -142,8 +143,9 @@ def memory() -> Facts:
 
 
 def unit_memory(unit: str) -> Optional[Facts]:
-    """The unit's own bound and how often the kernel killed there (cgroup v2, memory.events)."""
-    folders = glob.glob("/sys/fs/cgroup/*.slice/" + glob.escape(unit))
+    """The unit's own bound and how often the kernel killed there (cgroup v2, memory.events);
+    None without that."""
+    folders = glob.glob(CGROUPS + "/*.slice/" + glob.escape(unit))
     if not folders:
         return None
     most = probe.text(os.path.join(folders[0], "memory.max")).strip()

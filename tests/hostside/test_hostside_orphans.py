@@ -116,7 +116,7 @@ def test_a_process_of_the_unit_is_no_orphan_while_it_runs(
 
 def test_gpu_memory_while_the_unit_is_down(env: Environment, tools: Path, start: Start) -> None:
     server = start()
-    other = start(argv=["sh", "-c", "echo up; read x || exec sleep 60"])
+    other = start(argv=["sh", "-c", "echo up; while :; do sleep 1; done"])
     lines = f"echo 'GPU-a, {server.pid}, x, 700'; echo 'GPU-b, {server.pid}, x, 300'\n"
     put_tool(tools, "nvidia-smi", lines + f"echo 'GPU-a, {other.pid}, sh, 50'\n")
     found = found_of(env)

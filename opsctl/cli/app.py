@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
+from opsctl.cli import (
+    diagnose,
+    gate,
+    host,
+    lab,
+    lock,
+    metrics,
+    patches,
+    records,
+    rollouts,
+    smoke,
+    triage,
+)
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -47,6 +59,7 @@ host.register(app)
 metrics.register(app)
 records.register(app)
 diagnose.register(app)
+triage.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")
 app.add_typer(lab.app, name="lab")

@@ -19,6 +19,7 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import diagnosing
 from opsctl.rollout.drift import changed_files
 from opsctl.rollout.reports import EXITS
+from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import ServerError
 from opsctl.triage import Facts, Judgement, Start, judge
@@ -36,6 +37,8 @@ _LEAST = 1.0
 _HOST_BOUND = 2.4
 # Of the unit's journal, whole and, before these, of what may tell.
 _LINES, _RECENT = 1500, 400
+# … and of how many starts it is looked for whether they came up, however long ago.
+_STARTS = 6
 _LOG = 200
 
 Answers = Mapping[str, Any]
@@ -70,6 +73,7 @@ def collect(session: Session, spent: float = 0.0) -> tuple[Answers, dict[str, st
         "orphans": lambda: ask("find_orphans", bound=bound),
         "journal": lambda: session.read("", _LINES, timeout=left).entries,
         "recent": lambda: session.journal(None, lines=_RECENT),
+        "announced": lambda: session.journal(None, lines=_STARTS, grep=READY_TEXT),
         "generations": lambda: ask("generations", damaged=True),
         "audit": lambda: ask("audit_log", last=_LOG),
         "http": lambda: _http(session, bound),
@@ -157,9 +161,10 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
     absent = {**missing, **(machine.get("missing") or {}), **(orphans.get("missing") or {})}
     if not found:
         absent.setdefault("journal", "it has no line of this unit")
-    elif "journal" in absent:
+    elif "journal" in absent and "recent" in answers:
         absent["journal"] += f"; only the last {_RECENT} lines were read"
-    absent.pop("recent", None)
+    for part in ("recent", "announced"):
+        absent.pop(part, None)
     return Facts(
         host=session.host.name,
         now=float(machine.get("time") or (unit.time if unit else 0.0) or time.time()),
@@ -191,6 +196,9 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
 
 def _starts(answers: Answers, unit: Unit | None, patched: Sequence[str]) -> list[Start]:
     entries: Sequence[Entry] = answers.get("journal") or answers.get("recent") or ()
+    known = {entry.cursor for entry in entries}
+    earlier = [entry for entry in answers.get("announced") or () if entry.cursor not in known]
+    entries = sorted([*earlier, *entries], key=lambda entry: entry.realtime)
 
     def diagnose(of_start: Sequence[Entry], invocation: str) -> Diagnosis:
         journal = StartJournal(list(of_start), invocation)

@@ -97,9 +97,9 @@ class Facts:
 
     @property
     def ready(self) -> bool:
-        """It runs, and has said so itself."""
-        present = self.present
-        return self.unit is not None and self.unit.active and bool(present and present.worked)
+        """It runs, and has said that it is ready, in its journal or by /health (503 before)."""
+        said = self.present is not None and self.present.worked
+        return self.unit is not None and self.unit.active and (said or self.healthy is True)
 
     @property
     def up(self) -> bool:

@@ -23,6 +23,7 @@ _WORD: Final = (
 )
 _NAMED: Final = re.compile(rf"(?i)(?:^|[-_.]){_WORD}$")
 # Such names whose values are figures or paths, and no secrets.
+_FIGURE: Final = re.compile(r"[\d.]{1,8}")
 _HARMLESS: Final = frozenset({"keyfile", "max_token", "mask_token", "pad_token", "eos_token"})
 _OPTION: Final = re.compile(
     rf"(?i)(?P<name>--(?:[\w-]*[-_])?{_WORD})(?P<sep>=|\s+)(?!-)(?P<value>\"[^\"]*\"|'[^']*'|\S+)"
@@ -34,7 +35,7 @@ _ASSIGNED: Final = re.compile(
 _TOKENS: Final = re.compile(
     r"\b(?:sk-[\w-]{6,}|hf_\w{6,}|gh[oprsu]_\w{6,}|github_pat_\w{6,}|glpat-[\w-]{6,}|npm_\w{10,}"
     r"|xox[abeprs]-[\w-]{6,}|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]+|nvapi-[\w-]{6,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"
+    r"|eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?)"
 )
 _SCHEME: Final = re.compile(r"(?i)\b(bearer|basic|digest|token)\s+(?!\[redacted\])[\w.~+/=-]{6,}")
 _CREDENTIALS: Final = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE)
@@ -49,7 +50,7 @@ _PEM: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
 _ENVIRONMENT: Final = re.compile(
-    r"(?m)^(?P<name>\s*(?:Environment|PassEnvironment)=)(?P<value>.*(?:\\\n.*)*)$"
+    r"(?m)^(?P<name>\s*(?:Environment|PassEnvironment)=)(?P<value>(?:[^\n\\]|\\[\s\S])*)$"
 )
 _VARIABLE: Final = re.compile(r"(?P<name>[\w.]+)=(?:\"[^\"]*\"|'[^']*'|(?:\\.|[^\s\"'])*)")
 
@@ -148,6 +149,7 @@ def _webhook(match: re.Match[str]) -> str:
 
 def _assigned(match: re.Match[str]) -> str:
     name = match["name"].strip("'\"").lower()
-    if name in _HARMLESS or match["value"].strip("'\"") in {"", HIDDEN}:
+    value = match["value"].strip("'\"")
+    if name in _HARMLESS or value in {"", HIDDEN} or _FIGURE.fullmatch(value):
         return match[0]
     return f"{match['name']}{match['sep']}{HIDDEN}"

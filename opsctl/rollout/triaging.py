@@ -31,10 +31,12 @@ from opsctl.units.properties import Unit
 # Seconds since the process began: until the connection stands, and until the last answer counts.
 # With the judgement and the page that stays below 5.
 CONNECT, ANSWERS = 2.2, 4.2
-# … and what either gets where Python took its time.
-_LEAST = 1.0
+# … and what each gets all the same where this machine is slow: a host that is there must not be
+# called unreachable for that.
+_LEAST = 2.0
 # The looks on the host and the server's answer, so that what is missing is named in time.
 _HOST_BOUND = 2.4
+_MARGIN = 0.3
 # Of the unit's journal, whole and, before these, of what may tell.
 _LINES, _RECENT = 1500, 400
 # … and of how many starts it is looked for whether they came up, however long ago.
@@ -76,7 +78,8 @@ def collect(session: Session, spent: float = 0.0) -> tuple[Answers, dict[str, st
         "announced": lambda: session.journal(None, lines=_STARTS, grep=READY_TEXT),
         "generations": lambda: ask("generations", damaged=True),
         "audit": lambda: ask("audit_log", last=_LOG),
-        "http": lambda: _http(session, bound),
+        "http": lambda: _http(session, left - _MARGIN),
+        "health": lambda: _health(session, left - _MARGIN),
         "rules": _warm,
     }
     return gather(looks, left)
@@ -124,17 +127,33 @@ def _warm() -> None:
 
 
 def _http(session: Session, seconds: float) -> dict[str, Any]:
-    """Whether the server answers, and computes."""
+    """Whether the port answers."""
     with session.client() as client:
         client.timeout = seconds
         try:
             models = client.models()
         except ServerError as error:
-            refused = "refused" in error.message or "connect" in error.message.lower()
-            http: Http = "refused" if refused else "silent"
-            return {"http": http, "text": error.message, "healthy": None}
-        text = f"serving {', '.join(models)}"
-        return {"http": "answers", "text": text, "healthy": client.healthy()}
+            http: Http = "refused" if error.cause == "refused" else "silent"
+            return {"http": http, "text": error.message}
+        return {"http": "answers", "text": f"serving {', '.join(models)}"}
+
+
+def _unheard(answers: Answers, missing: Mapping[str, str]) -> Mapping[str, Any]:
+    """A server that is silent still when the time is over, while the host itself answers."""
+    why = missing.get("http", "")
+    if "unit" not in answers or not why.startswith("no answer"):
+        return {}
+    return {"http": "silent", "text": why}
+
+
+def _health(session: Session, seconds: float) -> bool | None:
+    """Whether it computes, by /health; None where that gives no answer in time."""
+    with session.client() as client:
+        client.timeout = seconds
+        began = time.monotonic()
+        healthy = client.healthy()
+        in_time = time.monotonic() - began < seconds
+        return healthy if healthy or in_time else None
 
 
 def weights(session: Session) -> dict[str, str]:
@@ -154,7 +173,7 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
     machine: Mapping[str, Any] = answers.get("machine") or {}
     shown = answers.get("unit") or host.get("unit")
     unit = Unit.from_show(shown) if shown else None
-    http: Mapping[str, Any] = answers.get("http") or {}
+    http: Mapping[str, Any] = answers.get("http") or _unheard(answers, missing)
     orphans: Mapping[str, Any] = answers.get("orphans") or {}
     generation = host.get("generation")
     found = _starts(answers, unit, diagnosing.patched_by(host))
@@ -163,7 +182,7 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
         absent.setdefault("journal", "it has no line of this unit")
     elif "journal" in absent and "recent" in answers:
         absent["journal"] += f"; only the last {_RECENT} lines were read"
-    for part in ("recent", "announced"):
+    for part in ("recent", "announced", "health"):
         absent.pop(part, None)
     return Facts(
         host=session.host.name,
@@ -172,7 +191,7 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
         starts=found,
         http=http.get("http", "unasked"),
         http_text=str(http.get("text", "")),
-        healthy=http.get("healthy"),
+        healthy=answers.get("health"),
         machine=machine,
         orphans=orphans.get("orphans") or (),
         generation=generation,

@@ -36,6 +36,12 @@ class Start:
     def worked(self) -> bool:
         return self.ready_at is not None
 
+    @property
+    def decode_steps(self) -> int:
+        """A decode line stands for --decode-log-interval steps."""
+        interval = self.arguments.get("decode_log_interval", "")
+        return self.decode_lines * (int(interval) if interval.isdigit() else 40)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

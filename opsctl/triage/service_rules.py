@@ -11,8 +11,8 @@ from opsctl.triage.facts import Facts
 
 # A lock that is held longer than a load may take, by so many seconds, explains nothing any more.
 _LOCK_GRACE: Final = 600.0
-# Below so many decode lines an accept length is chance.
-_ENOUGH_LINES: Final = 3
+# Below so many decode steps an accept length is chance, as for `journal.numbers`.
+_ENOUGH_STEPS: Final = 64
 # Without a batch for so long the scheduler is not merely busy, seconds.
 _QUIET: Final = 60.0
 
@@ -143,10 +143,24 @@ def hung(facts: Facts) -> Cause | None:
         word = "gives no answer" if facts.http == "silent" else "refuses connections"
         return Cause("hung", f"it runs and said it was ready, but {word}", "hung",
                      evidence=(facts.http_text, last))  # fmt: skip
-    if facts.healthy is False and (quiet is None or quiet > _QUIET):
-        return Cause("health_hang", "the port answers, but nothing is computed any more", "hung",
-                     evidence=("/health does not answer", last))  # fmt: skip
-    return None
+    if facts.healthy is True or (quiet is not None and quiet < _QUIET):
+        return None
+    if facts.healthy is False:
+        return Cause(
+            "health_hang",
+            "the port answers, but /health says that nothing is computed",
+            "hung",
+            evidence=(last,),
+        )
+    return Cause(
+        "slow_health",
+        "the port answers, but /health gave no answer in time: it is slow, or hung",
+        "hung",
+        remedy=f"look again; opsctl smoke {facts.host} tells the two apart",
+        evidence=(last,),
+        weight="inconclusive",
+        confidence="low",
+    )
 
 
 def loading(facts: Facts) -> Cause | None:
@@ -189,7 +203,7 @@ def low_acceptance(facts: Facts) -> Cause | None:
     if present is None or facts.floor is None or not facts.ready:
         return None
     found = present.accept_len
-    if found is None or present.decode_lines < _ENOUGH_LINES or found >= facts.floor:
+    if found is None or present.decode_steps < _ENOUGH_STEPS or found >= facts.floor:
         return None
     return Cause(
         "low_acceptance",

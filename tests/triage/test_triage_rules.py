@@ -249,6 +249,13 @@ CASES = [
         id="a dead scheduler behind a living port",
     ),
     pytest.param(
+        facts(healthy=None, starts=(start(batch_at=NOW - 300),)),
+        "hung",
+        "slow_health",
+        "inconclusive",
+        id="a slow /health is not yet a dead scheduler",
+    ),
+    pytest.param(
         facts(starts=(start(diagnosis=crash("watchdog_timeout")),)),
         "hung",
         "watchdog_timeout",
@@ -371,6 +378,7 @@ def test_the_cause(found: Facts, book: str | None, name: str, verdict: str) -> N
         (facts(machine=machine(filesystems={"tmp": place(free=1 << 30)})), "tight"),
         (facts(starts=(start(), failed("segfault", invocation="before"))), "crashed_before"),
         (facts(unit=unit(NeedDaemonReload="yes")), "restart_due"),
+        (facts(healthy=None, drift=(), unit=unit(NeedDaemonReload="yes")), "restart_due"),
         (facts(orphans=[{**STRAY, "port": None, "gpu_memory_mib": 10}]), "orphan_processes"),
         (facts(machine=machine(filesystems={"target": place(exists=False)})), "weights_missing"),
         (facts(machine=machine(filesystems={"tmp": place(read_only=True)})), "storage_broken"),
@@ -388,6 +396,13 @@ def test_a_lock_that_is_held_for_hours_explains_nothing() -> None:
     assert judgement.cause is not None
     assert judgement.cause.name == "unknown"
     assert judgement.also[0].name == "change_under_way"
+
+
+def test_a_few_steps_of_a_warm_up_are_no_figure() -> None:
+    few = start(accept_len=1.0, decode_lines=7, arguments={"decode_log_interval": "1"})
+    assert judge(facts(starts=(few,))).verdict == "pass"
+    many = start(accept_len=1.0, decode_lines=70, arguments={"decode_log_interval": "1"})
+    assert judge(facts(starts=(many,))).verdict == "fail"
 
 
 @pytest.mark.parametrize("text", [XID, KILLED, "I/O error, dev sda, sector 5"])

@@ -181,7 +181,7 @@ def _places(site: Facts, weights: Dict[str, str]) -> List[List[Any]]:
     """
     persistent = "/var/log/journal"
     places = {
-        "state": site["state_dir"],
+        "state": os.path.join(site["state_dir"], site["service"]),
         "package": os.path.dirname(os.path.dirname(site["python"])),
         "tmp": "/tmp",  # noqa: S108 - looked at
         "journal": persistent if os.path.isdir(persistent) else "/run/log/journal",

@@ -51,7 +51,7 @@ def bundled(session: Session, target: Path) -> Report:
     """
     began = time.time()
     path = _path(target, session, began)
-    answers, missing = triaging.collect(session)
+    answers, missing = triaging.collect(session, patience=_PATIENCE / 3)
     facts = triaging.facts_of(session, answers, missing)
     report = triaging.report_of(session, facts, answers, judge(facts), began)
     scrubber = Scrubber(_known(session, answers))

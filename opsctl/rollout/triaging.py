@@ -23,20 +23,20 @@ from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import ServerError
 from opsctl.triage import Facts, Judgement, Start, judge
-from opsctl.triage.differences import differences, last_worked
+from opsctl.triage.differences import differences
 from opsctl.triage.facts import Http
 from opsctl.triage.starts import starts
 from opsctl.units.properties import Unit
 
 # Seconds since the process began: until the connection stands, and until the last answer counts.
 # With the judgement and the page that stays below 5.
-CONNECT, ANSWERS = 2.2, 4.2
-# … and what each gets all the same where this machine is slow: a host that is there must not be
-# called unreachable for that.
-_LEAST = 2.0
-# The looks on the host and the server's answer, so that what is missing is named in time.
-_HOST_BOUND = 2.4
-_MARGIN = 0.3
+CONNECT, ANSWERS = 3.6, 4.3
+# … and what each gets all the same where this machine or the way is slow: a host that is there
+# must not be called unreachable for that.
+_LEAST_CONNECT, _LEAST_ANSWERS = 3.0, 2.0
+# So much earlier the server must have answered, and the looks on the host be over: what hangs
+# there is then named by the host, with the rest of what it found.
+_MARGIN, _HOST_MARGIN = 0.3, 0.8
 # Of the unit's journal, whole and, before these, of what may tell.
 _LINES, _RECENT = 1500, 400
 # … and of how many starts it is looked for whether they came up, however long ago.
@@ -60,12 +60,15 @@ def triage(session: Session, spent: float = 0.0) -> Report:
     return report_of(session, facts, answers, judge(facts), began)
 
 
-def collect(session: Session, spent: float = 0.0) -> tuple[Answers, dict[str, str]]:
-    """What the host and the server say, and why the rest is not there; see `triage`."""
+def collect(
+    session: Session, spent: float = 0.0, patience: float = 0.0
+) -> tuple[Answers, dict[str, str]]:
+    """What the host and the server say, and why the rest is not there; see `triage`. With
+    `patience` the answers may take so many seconds, which a bundle has."""
     deadline = time.monotonic() + ANSWERS - spent
-    _connect(session, max(_LEAST, CONNECT - spent))
-    left = max(_LEAST, deadline - time.monotonic())
-    bound = max(0.7, min(_HOST_BOUND, left - 0.4))
+    _connect(session, max(_LEAST_CONNECT, CONNECT - spent, patience))
+    left = max(_LEAST_ANSWERS, deadline - time.monotonic(), patience)
+    bound = max(left - _HOST_MARGIN, patience)
     ask = functools.partial(session.call, timeout=left)
     unit = session.service.unit
     looks: dict[str, Asked] = {
@@ -272,7 +275,7 @@ def report_of(
 
 
 def _data(facts: Facts, judgement: Judgement) -> dict[str, Any]:
-    unit, present, worked = facts.unit, facts.present, last_worked(facts)
+    unit, present, worked = facts.unit, facts.present, facts.last_worked
     incident = facts.incident
     return {
         "cause": _cause(judgement.cause, facts.host),

@@ -13,16 +13,10 @@ _VOLATILE: Final = frozenset({"random_seed", "nccl_port", "dist_init_addr", "por
 _SHOWN: Final = 4
 
 
-def last_worked(facts: Facts) -> Start | None:
-    """The newest start that came up, but for the present one."""
-    present = facts.present
-    return next((s for s in facts.starts if s.worked and s is not present), None)
-
-
 def differences(facts: Facts) -> list[dict[str, str]]:
     """[{what, text}]: generation, files, unit, arguments, boot, packages, version; empty where
     nothing differs or no earlier start that worked is known."""
-    worked = last_worked(facts)
+    worked = facts.last_worked
     if worked is None:
         return []
     found = [*_generation(facts, worked), *_recorded(facts), *_machine(facts, worked)]
@@ -62,7 +56,7 @@ def _machine(facts: Facts, worked: Start) -> Iterator[tuple[str, str]]:
 
 def _arguments(facts: Facts, worked: Start) -> Iterator[tuple[str, str]]:
     """By what SGLang itself said of its arguments in either start."""
-    latest = next((s for s in facts.starts if s.arguments and s is not worked), None)
+    latest = next((start for start in facts.starts if start.arguments), None)
     if latest is None or not worked.arguments or latest.began < worked.began:
         return
     now, then = latest.arguments, worked.arguments

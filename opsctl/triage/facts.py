@@ -81,10 +81,11 @@ class Facts:
 
     @property
     def present(self) -> Start | None:
-        """The start of now, where the journal has a line of it."""
+        """The start of now, or of a unit that is down the last one."""
         if self.unit is None:
             return None
-        return next((s for s in self.starts if s.invocation == self.unit.invocation_id), None)
+        own = (s for s in self.starts if s.invocation == self.unit.invocation_id)
+        return next(own, self.starts[0] if self.starts and self.down else None)
 
     @property
     def before(self) -> Start | None:
@@ -93,9 +94,10 @@ class Facts:
         return next((start for start in self.starts if start is not present), None)
 
     @property
-    def worked(self) -> Start | None:
-        """The newest start that came up, the present one too."""
-        return next((start for start in self.starts if start.worked), None)
+    def last_worked(self) -> Start | None:
+        """The newest start that came up, other than one that is up."""
+        now = self.present if self.ready else None
+        return next((start for start in self.starts if start.worked and start is not now), None)
 
     @property
     def down(self) -> bool:
@@ -136,29 +138,33 @@ class Facts:
 
     @property
     def incident(self) -> tuple[Start, Diagnosis] | None:
-        """What the present start says, or, where that is fresh or silent, the last one."""
+        """What the present start says, or, where that is fresh or silent and systemd made it after
+        a crash, or it is down again, the last one."""
         present, before = self.present, self.before
         if present is not None and present.diagnosis.incident:
             return present, present.diagnosis
-        if not self.ready and before is not None and before.diagnosis.incident:
+        fresh = not self.ready and not (present is not None and present.worked)
+        again = self.down or (self.unit is not None and self.unit.n_restarts > 0)
+        if fresh and again and before is not None and before.diagnosis.incident:
             return before, before.diagnosis
         return None
 
     @property
     def troubled_since(self) -> float:
-        """From when on a message of the machine's may be the cause: the last start that failed,
-        or the present one; five minutes earlier, since causes come first."""
+        """From when on a message of the machine's may be the cause: five minutes before the start
+        that failed, or, of one that had worked, the hour before it ended."""
         found = self.incident
         start = found[0] if found else self.present or self.before
-        return (start.began if start else self.now - 3600.0) - 300.0
+        if start is None:
+            return self.now - 3600.0
+        return start.ended - 3600.0 if start.worked else start.began - 300.0
 
     @property
     def changed(self) -> Record | None:
         """The generation in place, where it was put there after the service last worked."""
-        worked = next((s for s in self.starts if s.worked and s is not self.present), None)
-        since = worked.began if worked else 0.0
-        if self.ready or self.generation is None or not self.generation.get("set"):
+        worked = self.last_worked
+        if worked is None or self.ready or not (self.generation and self.generation.get("set")):
             return None
         swaps = [e for e in self.audit if e.get("event") == "swap"]
         at = float(swaps[-1]["time"]) if swaps else float(self.generation.get("created") or 0.0)
-        return self.generation if worked is not None and at > since else None
+        return self.generation if at > worked.began else None

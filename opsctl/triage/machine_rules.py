@@ -80,7 +80,7 @@ def storage_broken(facts: Facts) -> Cause | None:
 
 def rebooted(facts: Facts) -> Cause | None:
     """Since it last ran, and it has not come up since."""
-    boot, last = facts.machine.get("boot"), facts.worked
+    boot, last = facts.machine.get("boot"), facts.last_worked
     if not boot or last is None or boot["booted"] <= last.ended or facts.ready:
         return None
     gone = _weights_gone(facts)

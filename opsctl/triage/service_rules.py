@@ -246,9 +246,11 @@ def restart_due(facts: Facts) -> Cause | None:
 
 
 def had_crashed(facts: Facts) -> Cause | None:
-    """It is up, and was not always."""
-    before = facts.before
-    if not facts.up or before is None or not before.diagnosis.crash:
+    """It runs, and did not always."""
+    before, incident = facts.before, facts.incident
+    if facts.down or before is None or not before.diagnosis.crash:
+        return None
+    if incident is not None and incident[0] is before:  # which says so already
         return None
     return Cause(
         "crashed_before",

@@ -20,6 +20,7 @@ from opsctl.cli import (
     records,
     rollouts,
     smoke,
+    triage,
 )
 from opsctl.cli import options as opt
 from opsctl.cli import watch as watching
@@ -66,6 +67,7 @@ metrics.register(app)
 watching.register(app)
 records.register(app)
 diagnose.register(app)
+triage.register(app)
 app.add_typer(playbooks.runbook, name="runbook", cls=Group)
 app.add_typer(playbooks.playbook, name="playbook", cls=Group)
 app.add_typer(lock.app, name="lock", cls=Group)

@@ -23,6 +23,7 @@ BOUND = 3.0
 # How far back kernel messages are looked for, seconds, and how many are shown.
 DAY = 86400.0
 _LINES = 200
+CGROUPS = "/sys/fs/cgroup"
 
 # What the kernel says when a machine is at fault: NVIDIA's driver, mm/oom_kill.c, the block layer
 # and file systems, NFS, machine checks and PCI errors, and a crash of native code.
@@ -96,6 +97,7 @@ def facts(
     kernel: {source, since, lines: [{time, text}]},
     gpus: [{index, uuid, name, memory_total_mib, memory_used_mib, utilization, temperature, ecc}],
     gpu_processes: [{pid, gpu, command, memory_mib, own}], gpu_devices: how many device files,
+    changed: {path: Unix seconds} of the unit's files and of the packages' log,
     missing: {part: why}}. What is missing is None.
     """
     began = time.time()
@@ -122,9 +124,24 @@ def facts(
         time=began,
         load=list(os.getloadavg()),
         cpus=os.cpu_count(),
+        changed=changed(site["unit"]),
         gpu_devices=len(glob.glob("/dev/nvidia[0-9]*")),
         missing=missing,
     )
+
+
+def changed(unit: str) -> Dict[str, float]:
+    """When the unit's own files and the system's packages were last written."""
+    paths = ["/var/log/dpkg.log", "/var/log/dnf.rpm.log"]
+    for folder in ("/etc/systemd/system", "/run/systemd/system", "/lib/systemd/system"):
+        paths += [os.path.join(folder, unit), *glob.glob(folder + "/%s.d/*" % glob.escape(unit))]
+    found = {}
+    for path in paths:
+        try:
+            found[path] = os.stat(path).st_mtime
+        except OSError:
+            continue
+    return found
 
 
 def boot() -> Facts:
@@ -142,8 +159,9 @@ def memory() -> Facts:
 
 
 def unit_memory(unit: str) -> Optional[Facts]:
-    """The unit's own bound and how often the kernel killed there (cgroup v2, memory.events)."""
-    folders = glob.glob("/sys/fs/cgroup/*.slice/" + glob.escape(unit))
+    """The unit's own bound and how often the kernel killed there (cgroup v2, memory.events);
+    None without that."""
+    folders = glob.glob(CGROUPS + "/*.slice/" + glob.escape(unit))
     if not folders:
         return None
     most = probe.text(os.path.join(folders[0], "memory.max")).strip()

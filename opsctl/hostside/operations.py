@@ -65,11 +65,12 @@ def _install(site: Site) -> Dict[str, Any]:
     return dict(found, python=site["python"], unit=site["unit"])
 
 
-def inspect(site: Site, audit: bool = False) -> Dict[str, Any]:
+def inspect(site: Site, audit: bool = False, gpu: bool = True) -> Dict[str, Any]:
     """Everything that a plan, a preflight or a doctor wants to know, in one round trip.
 
-    The parts that can fail by themselves do so in place: `install` is then {"fault": …}, and
-    `state_fault` says what is wrong with the state folder.
+    Without `gpu` the GPUs are not asked, which takes long beside one that hangs (`machine` has a
+    bound for that). The parts that can fail by themselves do so in place: `install` is then
+    {"fault": …}, and `state_fault` says what is wrong with the state folder.
     """
     state = _state(site)
     properties = unit.show(site["unit"])
@@ -81,7 +82,7 @@ def inspect(site: Site, audit: bool = False) -> Dict[str, Any]:
         "port": probe.listener(site["listen"], site["port"], cgroup),
         "own_addresses": probe.own_addresses(site["port"], cgroup),
         "strays": probe.strays(site["python"], cgroup),
-        "gpu": probe.gpu_processes(cgroup),
+        "gpu": probe.gpu_processes(cgroup) if gpu else None,
         "disk": {"state": probe.disk_free(site["state_dir"])},
         **_recorded(state),
     }

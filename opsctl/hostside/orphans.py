@@ -38,20 +38,20 @@ Facts = Dict[str, Any]
 Process = Dict[str, Any]
 
 
-def find_orphans(site: Facts) -> Facts:
+def find_orphans(site: Facts, bound: float = _GPU_BOUND) -> Facts:
     """{orphans, missing}: who holds what is the service's, though not of its unit.
 
     An orphan is {pid, start: clock ticks since boot, started: Unix seconds, user, argv, cgroup,
     gpu_memory_mib, port, why: what makes it one, left: why `end_orphans` will not touch it, "" if
     it will}. `left` is set for what is in the way without being this service's, too. `missing`
-    has {part: why} of what could not be looked at.
+    has {part: why} of what could not be looked at, nvidia-smi within `bound` seconds.
 
     Raises:
         HostFault: systemd does not answer.
     """
     state = units.show(site["unit"])
     down = state.get("ActiveState") in ("inactive", "failed")
-    gpu, missing = _gpu_memory(site["unit"])
+    gpu, missing = _gpu_memory(site["unit"], bound)
     holders = set(probe.port_holders(site["listen"], site["port"]))
     ours = _ourselves()
     found = []
@@ -165,10 +165,10 @@ class _Target:
             self._descriptor = -1
 
 
-def _gpu_memory(unit: str) -> Tuple[Dict[int, int], Dict[str, str]]:
+def _gpu_memory(unit: str, bound: float) -> Tuple[Dict[int, int], Dict[str, str]]:
     """MiB by pid, over all GPUs; and why that is not known."""
-    looks = {"gpu_processes": lambda: machine.gpu_processes(unit, _GPU_BOUND)}
-    found, missing = bounded.gather(looks, _GPU_BOUND + 0.2)
+    looks = {"gpu_processes": lambda: machine.gpu_processes(unit, bound)}
+    found, missing = bounded.gather(looks, bound + 0.2)
     memory: Dict[int, int] = {}
     for process in found.get("gpu_processes", ()):
         memory[process["pid"]] = memory.get(process["pid"], 0) + (process["memory_mib"] or 0)

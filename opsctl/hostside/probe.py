@@ -52,22 +52,21 @@ def listener(address: str, port: int, cgroup: str) -> Optional[Dict[str, Any]]:
     `own` tells whether that process belongs to `cgroup`, the unit's. A process outside this
     container's PID namespace has no pid here.
     """
-    inode = _listening_inode(address, port)
-    if inode is None:
+    inodes = _listening_inodes(address, port)
+    if not inodes:
         return None
-    for pid in _holders(inode):
+    for pid in _holders(inodes[:1]):
         return {"pid": pid, "command": _command(pid), "own": _within(pid, cgroup)}
     return {"pid": None, "command": None, "own": False}
 
 
 def port_holders(address: str, port: int) -> List[int]:
-    """Every process that has the socket which listens there: children have inherited it."""
-    inode = _listening_inode(address, port)
-    return [] if inode is None else list(_holders(inode))
+    """Every process that has a socket which listens there: children have inherited it."""
+    return list(_holders(_listening_inodes(address, port)))
 
 
-def _holders(inode: str) -> Iterator[int]:
-    target = "socket:[%s]" % inode
+def _holders(inodes: List[str]) -> Iterator[int]:
+    targets = {"socket:[%s]" % inode for inode in inodes}
     for pid in pids():
         try:
             fds = os.listdir("/proc/%d/fd" % pid)
@@ -75,7 +74,7 @@ def _holders(inode: str) -> Iterator[int]:
             continue
         for fd in fds:
             try:
-                if os.readlink("/proc/%d/fd/%s" % (pid, fd)) == target:
+                if os.readlink("/proc/%d/fd/%s" % (pid, fd)) in targets:
                     yield pid
                     break
             except OSError:
@@ -104,19 +103,20 @@ def own_addresses(port: int, cgroup: str) -> List[str]:
     return sorted(found)
 
 
-def _listening_inode(address: str, port: int) -> Optional[str]:
+def _listening_inodes(address: str, port: int) -> List[str]:
     wanted = {"00000000", "0" * 32}
     if address not in ("0.0.0.0", "::", ""):  # noqa: S104 - read, not bound
         wanted.add(_proc_address(address))
     else:
         wanted = set()  # binding every address collides with a listener at any one
+    found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in text(table).splitlines()[1:]:
             fields = line.split()
             host, _, number = fields[1].rpartition(":")
             if fields[3] == _LISTEN and int(number, 16) == port and (not wanted or host in wanted):
-                return fields[9]
-    return None
+                found.append(fields[9])
+    return found
 
 
 def _proc_address(address: str) -> str:

@@ -66,6 +66,7 @@ class Session:
     emit: Emit = ignore
     # Tells our own lock, left by a connection that was lost, from somebody else's.
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    tells_of_guard: bool = True  # at the first use, which costs a round trip
     _remote: Remote | None = None
     _told: object = None  # the guard's report that was told already
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -79,7 +80,8 @@ class Session:
         """
         if self._remote is None:
             self._remote = self._stack.enter_context(self.connect())
-            self._tell_of_the_guard()
+            if self.tells_of_guard:
+                self._tell_of_the_guard()
         return self._remote
 
     def _tell_of_the_guard(self) -> None:
@@ -195,12 +197,12 @@ class Session:
         )
         return [Entry.from_json(entry) for entry in shown]
 
-    def read(self, invocation: str, lines: int = _LINES) -> StartJournal:
+    def read(self, invocation: str, lines: int = _LINES, *, timeout: float = 120.0) -> StartJournal:
         """All that a diagnosis needs of a start's journal, or of the unit's without
         `invocation`; its gaps. Before the last `lines` only up to as many that may tell."""
         found = self.remote.call(
             "journal_read",
-            timeout=120,
+            timeout=timeout,
             unit=self.service.unit,
             invocation=invocation or None,
             lines=lines,

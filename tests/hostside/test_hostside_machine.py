@@ -59,6 +59,20 @@ def test_weights(env: Environment, tmp_path: Path) -> None:
     assert "weights" not in found["gone"]
 
 
+def test_memory_of_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "CGROUPS", str(tmp_path))
+    folder = tmp_path / "system.slice" / "serve@[1].service"
+    folder.mkdir(parents=True)
+    (folder / "memory.current").write_text("4096\n")
+    (folder / "memory.max").write_text("max\n")
+    (folder / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
+    found = {"current": 4096, "max": None, "oom_kills": 2}
+    assert machine.unit_memory("serve@[1].service") == found
+    (folder / "memory.max").write_text("8192\n")
+    assert machine.unit_memory("serve@[1].service") == {**found, "max": 8192}
+    assert machine.unit_memory("other.service") is None
+
+
 @pytest.mark.parametrize("tool", ["nvidia-smi", "journalctl"])
 def test_a_tool_that_hangs_is_named_and_holds_nothing_up(
     env: Environment, tools: Path, tool: str

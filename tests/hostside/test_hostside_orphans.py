@@ -116,7 +116,7 @@ def test_a_process_of_the_unit_is_no_orphan_while_it_runs(
 
 def test_gpu_memory_while_the_unit_is_down(env: Environment, tools: Path, start: Start) -> None:
     server = start()
-    other = start(argv=["sh", "-c", "echo up; read x || exec sleep 60"])
+    other = start(argv=["sh", "-c", "echo up; while :; do sleep 1; done"])
     lines = f"echo 'GPU-a, {server.pid}, x, 700'; echo 'GPU-b, {server.pid}, x, 300'\n"
     put_tool(tools, "nvidia-smi", lines + f"echo 'GPU-a, {other.pid}, sh, 50'\n")
     found = found_of(env)
@@ -129,13 +129,12 @@ def test_gpu_memory_while_the_unit_is_down(env: Environment, tools: Path, start:
 
 
 def test_what_the_gpu_says_is_missing_and_the_rest_is_found(
-    env: Environment, tools: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    env: Environment, tools: Path, start: Start
 ) -> None:
     process = start()
-    monkeypatch.setattr(orphans, "_GPU_BOUND", 0.5)
     put_tool(tools, "nvidia-smi", "exec sleep 60\n")
     began = time.monotonic()
-    found = orphans.find_orphans(env.site)
+    found = orphans.find_orphans(env.site, bound=0.5)
     assert time.monotonic() - began < 3
     assert "no answer" in found["missing"]["gpu_processes"]
     assert process.pid in {each["pid"] for each in found["orphans"]}

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from opsctl.cli import diagnose, gate, host, lab, lock, metrics, patches, records, rollouts, smoke
+from opsctl.cli import (
+    diagnose,
+    gate,
+    host,
+    lab,
+    lock,
+    metrics,
+    patches,
+    records,
+    rollouts,
+    smoke,
+    unit,
+)
 from opsctl.cli import options as opt
 
 app = typer.Typer(
@@ -49,4 +61,5 @@ records.register(app)
 diagnose.register(app)
 app.add_typer(lock.app, name="lock")
 app.add_typer(patches.app, name="patches")
+app.add_typer(unit.app, name="unit")
 app.add_typer(lab.app, name="lab")

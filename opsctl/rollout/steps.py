@@ -147,6 +147,29 @@ def stage(run: Run) -> str:
     return f"{files} as generation {run.target}"
 
 
+def stage_unit(run: Run) -> str:
+    """The same of the unit's files alone: the set in place, as the host has it."""
+    made = run.unit_install
+    assert made is not None
+    argv = unitplan.arguments(made.changes) or Unit.from_show(made.facts["unit"]).argv
+    target = {
+        **made.target,
+        "who": whoami(),
+        "why": run.options.why,
+        "argv": redact(" ".join(argv)).split(),
+    }
+    record = run.session.call(
+        "stage",
+        target=target,
+        contents=made.contents,
+        seen=made.seen,
+        found_set=made.target["set"],
+        timeout=180,
+    )
+    run.target, run.origin = int(record["number"]), int(record["predecessor"])
+    return f"{counted(len(made.changes), 'file')} as generation {run.target}"
+
+
 def guard(run: Run) -> str:
     """From here to the end the host itself puts right what a lost client leaves."""
     guarding.arm(run, _stop_bound(run.session.unit()))
@@ -337,6 +360,7 @@ STEPS: dict[str, Callable[[Run], str]] = {
     "preflight": preflight,
     "lock": lock,
     "stage": stage,
+    "stage_unit": stage_unit,
     "guard": guard,
     "stop": stop,
     "swap": swap,

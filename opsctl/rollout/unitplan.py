@@ -16,6 +16,7 @@ from opsctl.errors import UsageError
 from opsctl.hostside import unitfiles
 from opsctl.inventory import Service
 from opsctl.patchset import sha256
+from opsctl.rollout import drift
 from opsctl.units import secrets
 from opsctl.units.template import render_files
 
@@ -122,6 +123,58 @@ def _secret_change(
             yield UnitChange(path, None, None)
     elif sha256(text.encode()) != there:
         yield UnitChange(path, None, text.encode(), secrets.shown(service))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitInstall:
+    """The unit's files alone as a further generation; the code stays as it is.
+
+    `target`, `contents` and `seen` are what `stage` on the host takes.
+    """
+
+    facts: Mapping[str, Any]
+    changes: tuple[UnitChange, ...]
+    target: Mapping[str, Any]
+    contents: Mapping[str, str]
+    seen: Mapping[str, Mapping[str, str | None]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"files": [change.to_json() for change in self.changes]}
+
+
+def install(service: Service, facts: Mapping[str, Any], templates: Path, host: str) -> UnitInstall:
+    """What `opsctl unit install` would do on a host with these `facts`.
+
+    Raises:
+        UsageError: as `compare`.
+        Refused: files of the present generation were changed by hand.
+    """
+    changed = drift.changed_files(facts)
+    generation = facts["generation"]
+    there = facts["install"]
+    same = ("version", "package_dir")
+    if generation is not None and any(generation[key] != there[key] for key in same):
+        generation, changed = None, []  # of what was there before a reinstall
+    if changed:
+        raise drift.refusal(changed, "they are not the recorded generation's", host)
+    changes = compare(service, facts, templates)
+    files = generation["files"] if generation else {}
+    return UnitInstall(
+        facts=facts,
+        changes=changes,
+        target={
+            "set": generation["set"] if generation else None,
+            "signed": generation.get("signed") if generation else None,
+            "files": files,
+            "unit": {c.path: None if c.after is None else sha256(c.after) for c in changes},
+        },
+        contents={
+            str(sha256(data)): base64.b64encode(data).decode("ascii")
+            for data in (change.after for change in changes)
+            if data is not None
+        },
+        seen=files,
+    )
 
 
 def arguments(changes: Sequence[UnitChange]) -> list[str] | None:

@@ -11,18 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from opsctl.units import lint_harm
+from opsctl.units import lint_harm, lint_secrets
 from opsctl.units.subject import Finding, Subject
+from opsctl.units.unitfile import words
 
 # Seconds. A drain of what is running: answers of some thousand tokens.
 _DRAIN = 30.0
 _KILL = frozenset({"SIGKILL", "KILL", "9"})
-# The last part of a variable's name; not so MAX_TOKENS, nor TOKENIZERS_PARALLELISM.
-_SECRET: Final = re.compile(
-    r"(?:^|_)(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE
-)
-_WORD: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\S+")
-_SECRET_ARGUMENT: Final = re.compile(r"--(?:[\w-]*api-key|[\w-]*token|[\w-]*password)(?:=|$)")
 # Of several files: these add to a list, and so override nothing.
 _LISTS: Final = re.compile(
     "(?:Environment|EnvironmentFile|Exec(?:StartPre|StartPost|Stop|StopPost)|After|Before|Wants|"
@@ -34,7 +29,7 @@ _LISTS: Final = re.compile(
 def lint(subject: Subject, verify: Iterable[str] = ()) -> list[Finding]:
     """Every finding, the worst first; `verify` are the lines of ``systemd-analyze verify``."""
     found = [*_verified(verify)]
-    for rule in (*RULES, *lint_harm.RULES):
+    for rule in (*RULES, *lint_harm.RULES, *lint_secrets.RULES):
         found += rule(subject)
     return sorted(found, key=lambda finding: (finding.status != "fail", finding.name))
 
@@ -295,7 +290,7 @@ def logging(subject: Subject) -> Iterator[Finding]:
                 "leave it out: the journal",
                 subject.where(key),
             )
-    variables = [word for s in subject.text.all("Environment") for word in _WORD.findall(s.value)]
+    variables = [word for s in subject.text.all("Environment") for word in words(s.value)]
     names = {word.strip("\"'").partition("=")[0] for word in variables}
     if "PYTHONUNBUFFERED" not in names and " -u " not in f" {' '.join(subject.arguments)} ":
         yield Finding(
@@ -304,48 +299,6 @@ def logging(subject: Subject) -> Iterator[Finding]:
             "without PYTHONUNBUFFERED the last lines before a crash may be lost in a buffer",
             "Environment=PYTHONUNBUFFERED=1",
         )
-
-
-def secrets(subject: Subject) -> Iterator[Finding]:
-    """What a secret is called, never what it is."""
-    remedy = "launch.secrets of the inventory, or an EnvironmentFile with 0600, and a new secret"
-    for setting in subject.text.all("Environment"):
-        for word in _WORD.findall(setting.value):
-            name, _, value = word.strip("\"'").partition("=")
-            if not _SECRET.search(name) or not value or value.startswith("/"):  # where it is
-                continue
-            yield Finding(
-                "secret",
-                "fail",
-                f"{name} stands in Environment=, which every user of the host can read "
-                "(systemctl show)",
-                remedy,
-                setting.where,
-            )
-    for setting in subject.text.all("ExecStart"):
-        for word in setting.value.split():
-            if _SECRET_ARGUMENT.match(word.strip("\"'")):
-                name = word.partition("=")[0].strip("\"'")
-                yield Finding(
-                    "secret_argument",
-                    "fail",
-                    f"{name} is an argument, which every user of the host can read (ps)",
-                    remedy,
-                    setting.where,
-                )
-    for file in subject.environment_files:
-        path, mode = file["path"], file["mode"]
-        if mode is None:
-            if not file["optional"]:
-                yield Finding("environment_file", "fail", f"EnvironmentFile={path} is not there: "
-                              "no start goes well", "write it, or put - before it")  # fmt: skip
-        elif mode & 0o077 or file["uid"]:
-            yield Finding(
-                "environment_file_open",
-                "fail",
-                f"{path} is {mode:04o} and uid {file['uid']}'s: what is secret in it is not",
-                f"chown root: {path} && chmod 600 {path}; systemd reads it as root",
-            )
 
 
 def overrides(subject: Subject) -> Iterator[Finding]:
@@ -390,5 +343,5 @@ def on_the_host(subject: Subject) -> Iterator[Finding]:
 
 
 RULES: Final[tuple[Callable[[Subject], Iterator[Finding]], ...]] = (
-    restart, start_limit, stopping, starting, logging, secrets, overrides, on_the_host,
+    restart, start_limit, stopping, starting, logging, overrides, on_the_host,
 )  # fmt: skip

@@ -22,6 +22,7 @@ _SECONDS = {
     **dict.fromkeys(("us", "usec", "µs"), 1e-6),
 }
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\S+")
 _TRUE = frozenset({"1", "yes", "y", "true", "t", "on"})
 
 
@@ -116,3 +117,8 @@ def size(text: str, total: int) -> float | None:
 
 def true(text: str) -> bool:
     return text.lower() in _TRUE
+
+
+def words(text: str) -> list[str]:
+    """The words of a setting, quotes around one of them kept."""
+    return _WORD.findall(text)

@@ -333,12 +333,12 @@ def on_the_host(subject: Subject) -> Iterator[Finding]:
     state = shown.get("UnitFileState", "")
     if shown.get("LoadState") == "masked" or state.startswith("masked"):
         yield Finding("masked", "fail", "the unit is masked", "systemctl unmask")
-    elif state in {"disabled", "linked", "transient"} or state.endswith("-runtime"):
+    elif state in {"disabled", "linked", "static", "transient"} or state.endswith("-runtime"):
         yield Finding(
             "not_enabled",
             "warn",
             f"the unit is {state}: it does not start when the host boots",
-            f"systemctl enable {subject.service.unit}",
+            f"systemctl enable {subject.service.unit}; a static one has no [Install] to go by",
         )
 
 

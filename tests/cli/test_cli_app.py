@@ -44,6 +44,7 @@ def test_the_commands() -> None:
         *("status", "doctor", "logs", "metrics", "diagnose"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
+        *("unit render", "unit diff", "unit install", "unit lint"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),
     }
 

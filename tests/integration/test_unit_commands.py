@@ -91,7 +91,7 @@ def test_a_refusal_ends_as_failed_and_is_named(light: LightLab) -> None:
         assert f"/opt/models/target: not a safetensors file: {Path(MODEL).name}" in said(light)
         starts = light.inside(f"journalctl -q -o cat -u {UNIT} -b | grep -c 'not started'")
         assert int(starts) == 3, "the start limit ends it"
-        status, report, _ = opsctl(light, "diagnose")
+        status, report, _ = opsctl(light, "diagnose", "light")
         assert (status, report["kind"], report["phase"]) == (11, "weights_corrupt", "preflight")
     finally:
         light.inside(f"mv {MODEL}.away {MODEL}")

@@ -217,7 +217,11 @@ def _swap(state: State, install: Dict[str, Any], number: int, live: bool) -> Dic
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
     if live and (packagefiles.differing(package_dir, wanted) or state.swap_under_way()):
-        raise importers.UnitRunning(install["unit"])
+        raise HostFault(
+            "changed_since_plan",
+            "the package's files are not those of generation %d, and the unit may run" % number,
+            "look at `opsctl verify` and run the command again",
+        )
     unit_wanted = _wanted(state, state.generation(number), unitfiles.wanted)
     under_way = state.swap_under_way()
     current = state.current()

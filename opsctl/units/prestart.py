@@ -28,7 +28,6 @@ from typing import TypeAlias
 NAME = "opsctl-prestart"
 SKIP = "OPSCTL_PRESTART_SKIP"  # some of PARTS, or "all"
 PARTS = ("gpu", "port", "weights", "shm")
-
 # Seconds; in all well below the unit's TimeoutStartSec.
 GPU_PATIENCE, PORT_PATIENCE = 30.0, 5.0
 SMI_BOUND = 10.0  # for one nvidia-smi, which hangs where the driver does

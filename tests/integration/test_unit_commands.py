@@ -67,11 +67,8 @@ def await_state(light: LightLab, state: str, seconds: float) -> float:
 
 
 def said(light: LightLab) -> str:
-    """The check's own lines of the last start."""
-    invocation = shown(light, "InvocationID")
-    return light.inside(
-        f"journalctl -q -o cat _SYSTEMD_INVOCATION_ID={invocation} | grep opsctl-prestart"
-    )
+    """The check's own last lines; of the start before, where systemd has begun another."""
+    return light.inside(f"journalctl -q -o cat -u {UNIT} | grep opsctl-prestart | tail -n 4")
 
 
 # -- the check before a start ------------------------------------------------------------------

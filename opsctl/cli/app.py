@@ -21,6 +21,7 @@ from opsctl.cli import (
     rollouts,
     smoke,
     triage,
+    unit,
 )
 from opsctl.cli import options as opt
 from opsctl.cli import watch as watching
@@ -72,5 +73,6 @@ app.add_typer(playbooks.runbook, name="runbook", cls=Group)
 app.add_typer(playbooks.playbook, name="playbook", cls=Group)
 app.add_typer(lock.app, name="lock", cls=Group)
 app.add_typer(patches.app, name="patches", cls=Group)
+app.add_typer(unit.app, name="unit", cls=Group)
 app.add_typer(notices.app, name="notices", cls=Group)
 app.add_typer(lab.app, name="lab", cls=Group)

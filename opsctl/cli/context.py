@@ -59,8 +59,19 @@ class Command:
     @contextlib.contextmanager
     def session(self, host: str | None, service: str | None) -> Iterator[Any]:
         """The selected service in conversation, closed at the end."""
-        from opsctl import inventory
         from opsctl.rollout.session import Session
+
+        chosen, which = self.selected(host, service)
+        reach, which = _way_in(chosen, which)
+        session = Session(host=chosen, service=which, connect=reach, emit=self.emit)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def selected(self, host: str | None, service: str | None) -> tuple[Any, Any]:
+        """The host and the service that are meant; a running lab needs no entry."""
+        from opsctl import inventory
 
         book = load_book(inventory.find(self.globals_.inventory))
         name = inventory.wanted(book, host)
@@ -69,12 +80,13 @@ class Command:
         chosen, which = inventory.select(book, host, service)
         self.host, self.service = chosen.name, which.name
         self.several = len(chosen.services) > 1
-        reach, which = _way_in(chosen, which)
-        session = Session(host=chosen, service=which, connect=reach, emit=self.emit)
-        try:
-            yield session
-        finally:
-            session.close()
+        return chosen, which
+
+    def templates(self) -> Path:
+        """The folder of the unit templates: beside the inventory, or this copy's own."""
+        from opsctl import resources
+
+        return resources.locate("unit-templates", beside=self._beside())
 
     def patches(self, explicit: Path | None = None) -> Path:
         """The folder of the patch sets: named, beside the inventory, or this copy's own."""

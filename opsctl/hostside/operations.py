@@ -19,6 +19,7 @@ from . import (
     guardian,
     importers,
     journal,
+    lint,
     machine,
     model,
     notice,
@@ -251,18 +252,18 @@ def stage_generation(
 
 
 def swap_generation(
-    site: Site, number: int, unsigned: bool = False, why: str = ""
+    site: Site, number: int, unsigned: bool = False, why: str = "", live: bool = False
 ) -> Dict[str, Any]:
-    """See `swap.swap`. Refused while the unit runs.
+    """See `swap.swap`. Refused while the unit runs, unless `live`: its own files alone change.
 
     For the log: `unsigned` says that signatures are asked for and nobody vouched for this one,
     and `why` is the rollout's reason.
     """
     state = _locked_state(site)
     active = unit.show(site["unit"]).get("ActiveState")
-    if active not in ("inactive", "failed"):
+    if active not in ("inactive", "failed") and not live:
         raise importers.UnitRunning(site["unit"])
-    done = swap(state, _install(site), number)
+    done = swap(state, _install(site), number, live)
     details = {"changed": len(done["changed"]), "starting": done["starting"] or None}
     details.update(number=number, unsigned=unsigned or None, who=_LOCK.who, why=why)
     audit.note(state, "swap", **details)
@@ -277,6 +278,11 @@ def check_swap(site: Site, number: int) -> None:
 def check_plain(site: Site) -> None:
     """Whether the unit could be started without speculation; changes nothing, needs no lock."""
     plain.dropin(site["unit"])
+
+
+def lint_facts(site: Site, files: Dict[str, str], model: str) -> Dict[str, Any]:
+    """See `lint.facts`; changes nothing and needs no lock."""
+    return lint.facts(site["unit"], files, model)
 
 
 def conclude(
@@ -382,6 +388,7 @@ OPERATIONS: Dict[str, Callable[..., Any]] = {
     "swap": swap_generation,
     "check_swap": check_swap,
     "check_plain": check_plain,
+    "lint_facts": lint_facts,
     "conclude": conclude,
     "record_load": record_load,
     "generations": generations,

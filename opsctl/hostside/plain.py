@@ -91,16 +91,20 @@ def without_speculation(text: str) -> str:
         HostFault: there is no ExecStart, nothing to leave out, or no way to tell the words apart.
     """
     commands: List[str] = []
+    checks: List[str] = []  # before the start, which may be given the same arguments
     settings: List[str] = []
     for line in assignments(_without_own(text)):
         key, _, value = (part.strip() for part in line.partition("="))
         if key == "ExecStart":
             commands = [*commands, value] if value else []  # an empty one resets
+        elif key == "ExecStartPre":
+            checks = [*checks, value] if value else []
         elif key == "Environment":
             settings.append(value)  # all: a later one may take back what an earlier one sets
     if not commands:
         raise HostFault("no_exec_start", "the unit has no ExecStart")
     kept_settings, kept_commands = list(map(_stripped, settings)), list(map(_stripped, commands))
+    kept_checks = list(map(_stripped, checks))
     if (kept_settings, kept_commands) == (settings, commands):
         raise HostFault(
             "not_speculative",
@@ -108,6 +112,8 @@ def without_speculation(text: str) -> str:
             "look at what starts it: systemctl cat; a file that EnvironmentFile names is not read",
         )
     lines = ["Environment=" + value for value in kept_settings]
+    if kept_checks != checks:  # a missing drafter is no reason not to start without one
+        lines += ["ExecStartPre=", *("ExecStartPre=" + value for value in kept_checks)]
     lines += ["ExecStart=" + value for value in kept_commands]
     return "\n".join([_HEAD, "[Service]", "ExecStart=", *lines, ""])
 

@@ -196,8 +196,10 @@ def differs(state: State, install: Dict[str, Any], number: int) -> bool:
     return bool(unitfiles.differing(_wanted(state, target, unitfiles.wanted)))
 
 
-def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
+def swap(state: State, install: Dict[str, Any], number: int, live: bool = False) -> Dict[str, Any]:
     """Make the disk generation `number`. Running it again after a cut finishes the job.
+
+    With `live` the unit may run, as its own files alone change: the next start goes by them.
 
     Returns {changed: paths, verified: how many by hash, atomic: whether by exchange, starting:
     the pids that were importing still when the patience was over, and may have seen both}.
@@ -208,12 +210,18 @@ def swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
     """
     # What the state folder says is read alone too: another swap may just be ending.
     with exchange.alone(install["package_dir"], install["unit"]):
-        return _swap(state, install, number)
+        return _swap(state, install, number, live)
 
 
-def _swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
+def _swap(state: State, install: Dict[str, Any], number: int, live: bool) -> Dict[str, Any]:
     wanted = examine(state, install, number)
     package_dir = install["package_dir"]
+    if live and (packagefiles.differing(package_dir, wanted) or state.swap_under_way()):
+        raise HostFault(
+            "changed_since_plan",
+            "the package's files are not those of generation %d, and the unit may run" % number,
+            "look at `opsctl verify` and run the command again",
+        )
     unit_wanted = _wanted(state, state.generation(number), unitfiles.wanted)
     under_way = state.swap_under_way()
     current = state.current()
@@ -237,10 +245,13 @@ def _swap(state: State, install: Dict[str, Any], number: int) -> Dict[str, Any]:
         write_atomically(state.path("swap"), json.dumps(intent).encode())
     starting: List[int] = []
     rest = functools.partial(importers.at_rest, install["python"], install["unit"], starting)
+    changed: Optional[List[str]] = []
+    atomic = True
     try:
-        exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
-        changed = _apply_at_once(state, package_dir, wanted, rest)
-        atomic = changed is not None
+        if not live:
+            exchange.remove(exchange.beside(package_dir))  # of a swap that was cut off
+            changed = _apply_at_once(state, package_dir, wanted, rest)
+            atomic = changed is not None
         if changed is None:
             changed = packagefiles.apply(state, package_dir, wanted, rest)
         packagefiles.verify(package_dir, wanted)

@@ -18,10 +18,18 @@ from .state import Record, State, sync_folder, write_atomically
 from .tools import reload_units
 
 FOLDER = "/etc/systemd/system"
+# Beside the drop-ins, whose suffix systemd goes by: a program, and an environment with secrets.
+PRESTART = "opsctl-prestart.py"
+SECRETS = "opsctl-secrets.env"
 _DROPIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]*\.conf\Z")
 
 # path -> sha256 that the disk must hold, None for no file
 Wanted = Dict[str, Optional[str]]
+
+
+def beside(unit: str, name: str) -> str:
+    """The path of a file beside the drop-ins of `unit`."""
+    return os.path.join(FOLDER, unit + ".d", name)
 
 
 def check(unit: str, path: str) -> str:
@@ -32,18 +40,23 @@ def check(unit: str, path: str) -> str:
     """
     folder, name = os.path.split(path)
     fragment = path == os.path.join(FOLDER, unit)
-    dropin = folder == os.path.join(FOLDER, unit + ".d") and _DROPIN.match(name)
+    ours = name in (PRESTART, SECRETS) or _DROPIN.match(name)
+    dropin = folder == os.path.join(FOLDER, unit + ".d") and ours
     if os.path.basename(unit) != unit or not (fragment or dropin):
         raise HostFault("path_outside", "%r is not a file of %s" % (path, unit))
     return path
 
 
 def read(unit: str) -> Dict[str, str]:
-    """Fragment and drop-ins of `unit` below /etc, as path -> content in base64."""
+    """Fragment and drop-ins of `unit` below /etc, as path -> content in base64.
+
+    Never of the file with secrets, which need not leave the host to be compared.
+    """
     paths = [os.path.join(FOLDER, unit)]
     folder = os.path.join(FOLDER, unit + ".d")
     if os.path.isdir(folder):
-        paths += [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        names = sorted(set(os.listdir(folder)) - {SECRETS})
+        paths += [os.path.join(folder, name) for name in names]
     found = {path: read_bytes(path) for path in paths if not os.path.isdir(path)}
     return {p: base64.b64encode(d).decode("ascii") for p, d in found.items() if d is not None}
 
@@ -92,7 +105,8 @@ def apply(state: State, unit: str, files: Wanted) -> List[str]:
         else:
             if not os.path.isdir(os.path.dirname(path)):
                 os.mkdir(os.path.dirname(path), 0o755)
-            write_atomically(path, state.get(digest), 0o644)
+            mode = 0o600 if os.path.basename(path) == SECRETS else 0o644
+            write_atomically(path, state.get(digest), mode)
     if changed:
         reload_units()
     return changed
@@ -106,5 +120,5 @@ def _tidy(folder: str) -> None:
 
 
 def facts(unit: str) -> Dict[str, Any]:
-    """For a plan: what is there."""
-    return {"folder": FOLDER, "files": read(unit)}
+    """For a plan: what is there; of the secrets the hash alone."""
+    return {"folder": FOLDER, "files": read(unit), "secrets": hash_of(beside(unit, SECRETS))}

@@ -81,6 +81,8 @@ def _ssh_name(text: str) -> str:
 _SSH_FORBIDDEN = frozenset("'`\"$\\;&<>|(){}")
 
 DropInName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]*\.conf$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Memory = Annotated[str, Field(pattern=r"^([0-9]+[KMGT]?|[0-9]+(\.[0-9]+)?%)$")]  # of a cgroup
 AbsolutePath = Annotated[str, Field(pattern=r"^/"), AfterValidator(_one_line)]
 # Becomes the first word of the remote command, after `sudo -n` where the user is not root.
 Program = Annotated[str, AfterValidator(_no_option)]
@@ -146,6 +148,12 @@ class Launch(_Model):
     args: tuple[str, ...] = ()
     stop_timeout: Duration = 90.0
     drop_ins: dict[DropInName, str] = Field(default_factory=dict)
+    # A file of the host's own with more variables, which opsctl reads and writes nothing of.
+    environment_file: AbsolutePath | None = None
+    # Variables whose values are secrets: they go into a file that root alone can read.
+    secrets: dict[VariableName, SecretRef] = Field(default_factory=dict)
+    memory_high: Memory | None = None
+    memory_max: Memory | None = None
     # Whether a deploy brings the host's unit in line with all this, without --with-unit.
     managed: bool = False
 

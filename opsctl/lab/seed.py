@@ -13,7 +13,7 @@ from pathlib import Path
 from opsctl.inventory.models import Service
 from opsctl.lab.recipe import PACKAGE
 from opsctl.lab.state import SSH_PORT
-from opsctl.units.template import render_dropin, render_unit
+from opsctl.units.template import render_dropin, render_files
 
 SHIM = "/opt/opsctl-lab/shim"
 MODELS = "/opt/models"
@@ -115,7 +115,8 @@ def _set_modes(folder: Path) -> None:
 def _write_unit(system: Path, name: str, service: Service, templates: Path, *, start: bool) -> None:
     dropin = system / f"{service.unit}.d"
     dropin.mkdir(parents=True)
-    (system / service.unit).write_text(render_unit(service, templates), encoding="utf-8")
+    for path, text in render_files(service, templates).items():
+        (system.parents[2] / path.lstrip("/")).write_text(text, encoding="utf-8")
     rendered = render_dropin(
         templates, lab=name, shim=SHIM, fault_file=FAULT_FILE, arguments=CPU_ARGUMENTS
     )

@@ -178,8 +178,11 @@ def make_plan(
         for path in sorted(current)
         if current[path] != wanted[path]
     )
-    unit = unitplan.compare(session.service, facts, templates) if templates else ()
-    with_unit = bool(unit) and (with_unit or session.service.launch.managed)
+    with_unit = with_unit or session.service.launch.managed
+    unit: tuple[UnitChange, ...] = ()
+    if templates:
+        unit = unitplan.compare(session.service, facts, templates, needed=with_unit)
+    with_unit = bool(unit) and with_unit
     unit_files = {c.path: _hash(c.after) for c in unit} if with_unit else {}
     contents = {
         ps.sha256(data): base64.b64encode(data).decode("ascii")

@@ -19,6 +19,7 @@ from opsctl.rollout.diagnosing import patched_by
 from opsctl.rollout.examining import Wanted
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.session import Session
+from opsctl.rollout.unitplan import UnitInstall
 from opsctl.smoke import LEVELS, Exam, Level, SmokeResult
 from opsctl.transport import Subscription
 from opsctl.units.properties import Unit
@@ -104,6 +105,7 @@ class Run:
     session: Session
     options: Options
     plan: Plan | None = None
+    unit_install: UnitInstall | None = None  # in place of a plan: the unit's files alone
     facts: Mapping[str, Any] = field(default_factory=dict)
     unit_before: Unit | None = None
     origin: int | None = None  # the generation on disk before, to which a failure returns

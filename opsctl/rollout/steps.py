@@ -124,6 +124,8 @@ def lock(run: Run) -> str:
 
 
 def stage(run: Run) -> str:
+    if run.unit_install is not None:
+        return stage_unit(run)
     plan = run.plan
     assert plan is not None
     argv = unitplan.arguments(plan.unit_changes) or []
@@ -148,6 +150,29 @@ def stage(run: Run) -> str:
     run.origin = int(record["predecessor"])
     files = counted(len(plan.changes) + len(plan.unit_changes), "file")
     return f"{files} as generation {run.target}"
+
+
+def stage_unit(run: Run) -> str:
+    """The same of the unit's files alone: the set in place, as the host has it."""
+    made = run.unit_install
+    assert made is not None
+    argv = unitplan.arguments(made.changes) or Unit.from_show(made.facts["unit"]).argv
+    target = {
+        **made.target,
+        "who": whoami(),
+        "why": run.options.why,
+        "argv": redact(" ".join(argv)).split(),
+    }
+    record = run.session.call(
+        "stage",
+        target=target,
+        contents=made.contents,
+        seen=made.seen,
+        found_set=made.target["set"],
+        timeout=180,
+    )
+    run.target, run.origin = int(record["number"]), int(record["predecessor"])
+    return f"{counted(len(made.changes), 'file')} as generation {run.target}"
 
 
 def guard(run: Run) -> str:

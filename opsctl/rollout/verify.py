@@ -8,6 +8,7 @@ from typing import Any
 
 from opsctl import errors
 from opsctl.errors import Refused
+from opsctl.hostside import unitfiles
 from opsctl.patchset import sha256
 from opsctl.report import Reason, Report
 from opsctl.rollout import drift, guard_text
@@ -163,9 +164,12 @@ def _unit_files(facts: Mapping[str, Any], host: str) -> Iterator[Finding]:
     """The unit's own files, where the generation has them."""
     generation = facts["generation"]
     recorded = generation.get("unit") or {} if generation else {}
-    there = (facts.get("unit_files") or {}).get("files", {})
+    unit_files = facts.get("unit_files") or {}
+    there = unit_files.get("files", {})
     for path, file in sorted(recorded.items()):
         now = sha256(base64.b64decode(there[path])) if path in there else None
+        if path.endswith(unitfiles.SECRETS):
+            now = unit_files.get("secrets")
         if now != file["sha256"]:
             yield Finding(
                 "unit_file",

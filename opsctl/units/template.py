@@ -14,10 +14,12 @@ from typing import Any
 import jinja2
 
 from opsctl.errors import UsageError
+from opsctl.hostside import unitfiles
 from opsctl.inventory.models import Service
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./$-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PRESTART = Path(__file__).with_name("prestart.py")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -120,7 +122,29 @@ def render_unit(service: Service, templates: Path) -> str:
     Raises:
         UsageError: the template is missing or faulty, or a value cannot be in a unit file.
     """
-    return _render(templates, service.launch.template, {"service": service})
+    values = {
+        "service": service,
+        "prestart": unitfiles.beside(service.unit, unitfiles.PRESTART),
+        "secrets": unitfiles.beside(service.unit, unitfiles.SECRETS),
+    }
+    return _render(templates, service.launch.template, values)
+
+
+def render_files(service: Service, templates: Path) -> dict[str, str]:
+    """path on the host -> text: the unit, its drop-ins and, where its template runs that, the
+    check before a start. What holds secrets is not among them (`secrets.render`).
+
+    Raises:
+        UsageError: as `render_unit`.
+    """
+    unit = render_unit(service, templates)
+    files = {f"{unitfiles.FOLDER}/{service.unit}": unit}
+    for name, text in service.launch.drop_ins.items():
+        files[unitfiles.beside(service.unit, name)] = text
+    if unitfiles.PRESTART in unit:
+        path = unitfiles.beside(service.unit, unitfiles.PRESTART)
+        files[path] = _PRESTART.read_text(encoding="utf-8")
+    return files
 
 
 def render_dropin(

@@ -46,6 +46,7 @@ def test_the_commands() -> None:
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
         "notices test",
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
+        *("unit render", "unit diff", "unit install", "unit lint"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),
     }
 

@@ -128,6 +128,7 @@ def test_every_change_is_an_operation() -> None:
     assert set(operations.OPERATIONS) >= operations.CHANGES
     looks = {"inspect", "read", "lock_state", "audit_log", "check_swap", "generations"}
     looks |= {"check_plain", "model_facts", "list_baselines", "read_baseline", "discover"}
+    looks |= {"lint_facts"}
     looks |= {"unit_state", "journal", "journal_read", "journal_first"}
     looks |= {"machine", "find_orphans"}
     assert set(operations.OPERATIONS) - operations.CHANGES == looks

@@ -45,5 +45,6 @@ def test_code_and_unit_go_and_return_together(bench: Bench) -> None:
     assert back.exit_code == 0, back.said
     assert back.report["generation"] == metrics["previous"]["generation"]
     assert bench.inside(f"cat {FRAGMENT}") == unit
-    assert bench.inside(f"ls {FRAGMENT}.d").split() == ["10-lab-cpu.conf"]
+    found = bench.inside(f"ls {FRAGMENT}.d").split()
+    assert found == ["10-lab-cpu.conf", "opsctl-prestart.py"]
     assert bench.files()["files"] == before["files"]

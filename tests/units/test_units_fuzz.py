@@ -21,6 +21,7 @@ from opsctl.units.template import render_unit
 
 TEMPLATES = resources.bundled("unit-templates")
 EXTRA = "$OPSCTL_EXTRA_ARGS"
+PRESTART = "/etc/systemd/system/serve.service.d/opsctl-prestart.py"
 _ESCAPES = {
     "a": "\a",
     "b": "\b",
@@ -157,12 +158,14 @@ def test_a_unit_says_what_the_inventory_says_or_is_not_written(values: dict[str,
     by_key: dict[str, list[str]] = {}
     for key, value in found:
         by_key.setdefault(key, []).append(value)
-    (command,) = by_key["ExecStart"]
-    assert arguments(command) == [
-        *(values["python"], "-m", "sglang.launch_server"),
+    given = [
         *("--model-path", values["path"], "--served-model-name", values["name"]),
         *("--host", values["listen"], "--port", "30001", *values["args"]),
     ]
+    (command,) = by_key["ExecStart"]
+    assert arguments(command) == [values["python"], "-m", "sglang.launch_server", *given]
+    (check,) = by_key["ExecStartPre"]
+    assert arguments(check) == [values["python"], "-I", "-S", PRESTART, *given]
     assert f"ONE={values['env']}" in [w for line in by_key["Environment"] for w in words(line)]
     assert [specifiers(user) for user in by_key["User"]] == [values["user"]]
     (description,) = by_key["Description"]

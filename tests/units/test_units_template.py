@@ -77,8 +77,8 @@ def test_what_production_relies_on() -> None:
     assert found["TimeoutStopSec"] == ["90"]
     assert found["LogRateLimitIntervalSec"] == ["0"]
     assert found["SyslogIdentifier"] == ["sglang-k26-ddtree"]
-    # Three loads of up to 900 s each fit into the window that counts starts.
-    assert found["StartLimitIntervalSec"] == ["3600"]
+    # Three loads of up to 900 s each, and three refusals, fit into the window that counts starts.
+    assert found["StartLimitIntervalSec"] == ["3720"]
     assert found["StartLimitBurst"] == ["3"]
 
 

@@ -33,7 +33,7 @@ class RealRig(RealLab):
     def __init__(self, name: str, folder: Path, budget: float = 90.0) -> None:
         super().__init__(name, folder, budget)
         # Of the wheel as released, whose drafter is not what it was trained as.
-        self.service["smoke"]["min_accept_len"] = None
+        self.service["smoke"] = {**self.service["smoke"], "min_accept_len": None}
 
     def deploy_latent(self) -> int:
         sys.path.append(str(Path(__file__).parents[1] / "integration"))

@@ -137,6 +137,7 @@ def test_what_numbers_say_is_told_once_it_stays() -> None:
     assert not model.judge(NOW + 50).incident
     say(model, decode(accept=1.0), at=66.0)
     assert model.judge(NOW + 66).kind == "zero_acceptance"
+    assert words.phase(model)[0] == "ready", "it works, if to no use"
     look = connected()
     say(look, ARGS, READY, *lines, at=-9.0)
     assert look.judge(NOW).kind == "zero_acceptance"

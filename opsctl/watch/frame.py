@@ -176,7 +176,7 @@ def _load(model: HostModel, view: View, now: float) -> Line:
     if remaining is None:
         left = f" of {duration(model.budget)}"
     elif remaining:
-        left = f", about {duration(remaining)} left"
+        left = f", about {duration(max(remaining, 1.0))} left"
     said = f" {model.start.progress.label}, {duration(elapsed)}{left}"
     return _labelled("load", bar(share, 20, view.signs) + said, "warn")
 

@@ -139,7 +139,8 @@ def one_line(model: HostModel, now: float) -> str:
         parts.append(f"{rate.p50:.0f} token/s" if rate else "- token/s")
     last = model.last_incident()
     if last is not None:
-        parts.append(f"{severity(last[0])[0]} {last[0].kind}")
+        whose = "" if last[2] else " in an earlier start"
+        parts.append(f"{severity(last[0])[0]} {last[0].kind}{whose}")
     return ", ".join(parts)
 
 

@@ -223,7 +223,7 @@ def test_a_dumb_terminal_gets_a_line_a_change(light: LightLab, watch: Watch) -> 
 
 def test_keys(light: LightLab, watch: Watch) -> None:
     terminal = watch()
-    terminal.await_text("phase      ready", "fired up and ready")
+    terminal.await_text("phase      ready")
     terminal.press("?")
     terminal.await_text("leave; nothing on the host has been changed")
     terminal.press("?")

@@ -14,7 +14,10 @@ from opsctl.watch.heard import Heard
 from opsctl.watch.model import HostModel
 
 # What waits to be taken in; a feed that is further ahead waits, too, and so does its host.
-_MOST: Final = 10_000
+_MOST: Final = 1000
+# Whoever shows it wants to go on; whoever leaves does not wait for a host that is not there.
+_TURN: Final = 0.3
+_LEAVE: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -42,22 +45,24 @@ class Board:
     def __exit__(self, *exc: object) -> None:
         for feed in self._feeds:
             feed.end()
+        deadline = time.monotonic() + _LEAVE
         for feed in self._feeds:
-            feed.join(1.0)
+            feed.join(max(deadline - time.monotonic(), 0.0))
 
     def take(self, wait: float = 0.0) -> int:
-        """Take in all that has been heard; where that is nothing yet, wait for it so many seconds.
-        How many events it was."""
-        count = 0
+        """Take in what has been heard, for no longer than `_TURN`; where that is nothing yet, wait
+        for it so many seconds. How many events it was."""
+        count, until = 0, time.monotonic() + wait + _TURN
         models = {model.name: model for model in self.models}
-        try:
-            heard = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
-            while True:
-                models[heard.host].feed(heard.what, heard.at)
-                count += 1
-                heard = self._queue.get_nowait()
-        except queue.Empty:
-            return count
+        while time.monotonic() < until:
+            try:
+                first = wait and not count
+                heard = self._queue.get(timeout=wait) if first else self._queue.get_nowait()
+            except queue.Empty:
+                break
+            models[heard.host].feed(heard.what, heard.at)
+            count += 1
+        return count
 
     def settle(self, timeout: float) -> None:
         """Take in what a first look can find out, of every host that answers in time (seconds)."""

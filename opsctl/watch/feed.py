@@ -73,17 +73,20 @@ class Feed:
         while not self._over.is_set():
             attempt += 1
             self._tell(heard.Connecting(attempt))
+            fault: OpsctlError | None = None
             try:
                 self._connect()
                 attempt = 0
                 self._follow()
             except OpsctlError as error:
-                self._wait(attempt, error)
+                fault = error
             except Exception as error:  # else its last words would be shown as if still true
                 message = f"a bug in opsctl: {type(error).__name__}: {error}"
-                self._wait(attempt, Unreachable(message, remedy="report it", code="bug"))
+                fault = Unreachable(message, remedy="report it", code="bug")
             finally:
                 self.session.close()
+            if fault is not None:
+                self._wait(attempt, fault)
 
     def _wait(self, attempt: int, error: OpsctlError) -> None:
         refused = isinstance(error, AuthFailed) or not isinstance(error, Unreachable)
@@ -154,14 +157,14 @@ class Feed:
             self._invocation = unit.invocation_id
 
     def _catch_up(self, unit: Unit) -> None:
-        """What was written before this connection: of the present start its telling lines and
-        last ones, of a start that ended meanwhile the rest. What was said already is not said
-        again: the stream goes on from the last one."""
+        """What was written before this connection: of the start that was followed before what
+        came since, and of another all; its last lines, and the telling ones before those. The
+        stream goes on from there."""
         last = self._last
-        if last is not None and last.invocation != unit.invocation_id:
-            self._read(_since(last, self.session.read(last.invocation, _LINES).entries))
-            last = None
-        if last is None and unit.invocation_id:
+        if last is not None:
+            entries = _since(last, self.session.read(last.invocation, _LINES).entries)
+            self._read(entries, earlier=True)
+        if unit.invocation_id and (last is None or last.invocation != unit.invocation_id):
             self._read(self.session.read(unit.invocation_id, _LINES).entries, earlier=True)
         self._tell(heard.CaughtUp())
 

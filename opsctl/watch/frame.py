@@ -29,18 +29,20 @@ _LEAST_TAIL: Final = 6
 _KEYS: Final = "q quit  p pause  tab 1-9 host  j k scroll  a all lines  + - span  ? help"
 _HELP: Final = """\
 q, Ctrl-C   leave; nothing on the host has been changed
-p           pause: what comes is taken in, and shown when you go on
+p           pause the screen; what comes meanwhile is taken in
 tab, 1-9    the next host, or that one
 j k, arrows scroll the journal by a line; space and b by ten; G to its end
-a           all lines of the journal, or without decode lines and calls that went well
+a           every line of the journal, or the telling ones
 + -         a longer or a shorter span in the plots
 ?           this, and back
 
-unit, phase, restarts   systemd's properties, every second
-load, time left         the journal; the median of earlier loads on the host
-accept length, token/s, cuda graph   decode lines in the journal, the last minute of them
-requests, kv            decode and prefill lines; the server's endpoint while they are silent
-!! and a kind           what `opsctl diagnose` says of this start (docs/diagnosis.md)"""
+unit        systemd's properties, looked at each second
+load        the journal; the time left by earlier loads on this host
+accept len, token/s, cuda graph: decode lines, the last minute of them
+requests    decode and prefill lines; while these are silent, the endpoint
+!! KIND     what opsctl diagnose says (docs/diagnosis.md)
+
+docs/watch.md has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _load(model: HostModel, view: View, now: float) -> Line:
     if remaining is None:
         left = f" of {duration(model.budget)}"
     elif remaining:
-        left = f", about {duration(remaining)} left"
+        left = f", about {duration(max(remaining, 1.0))} left"
     said = f" {model.start.progress.label}, {duration(elapsed)}{left}"
     return _labelled("load", bar(share, 20, view.signs) + said, "warn")
 

@@ -114,11 +114,11 @@ class _Screen:
                 self._draw(now)
 
     def _key(self) -> str:
-        try:
-            code = self.window.getch()
-        except curses.error:
-            return ""
+        began = time.monotonic()
+        code = self.window.getch()
         if code < 0:
+            if time.monotonic() - began < _TICK / 4000:  # nobody is there to press one any more
+                time.sleep(_TICK / 1000)
             return ""
         return _KEYS.get(code) or _MORE_KEYS.get(code) or (chr(code) if code < 256 else "")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from opsctl.acceptance import Measured, Sample
 from opsctl.journal import Diagnoser, Diagnosis, Entry
-from opsctl.journal.acceptance import Speakers
+from opsctl.journal.acceptance import Speakers, data_parallel_rank
 from opsctl.rollout.metering import Start as Arguments
 from opsctl.sglang import DecodeBatch, LoadProgress, LogLine, PrefillBatch, ServerArgs
 from opsctl.watch.heard import Asked
@@ -27,21 +27,35 @@ _NOTHING: Final = Diagnosis(incident=False)
 
 @dataclass(slots=True)
 class Now:
-    """What is under way, by whoever said so last: a line of the journal or the endpoint."""
+    """What is under way, by whoever said so last: a line of the journal or the endpoint. Of
+    data-parallel ranks, each with requests and a pool of its own, the sum and the fullest pool."""
 
     running: int | None = None
     queued: int | None = None
     usage: float | None = None
     source: str = ""
     at: float = 0.0  # Unix seconds, by the host's clock
+    _ranks: dict[str, tuple[int | None, int | None, float | None]] = field(default_factory=dict)
 
     def of_line(self, line: DecodeBatch | PrefillBatch, at: float) -> None:
         running = line.running
         if isinstance(line, PrefillBatch) and running is not None:
             running += line.new_seqs or 0  # it counts those that run beside the new ones
-        self._take(running, line.queue, line.usage, "journal", at)
+        self._ranks[data_parallel_rank(line)] = (running, line.queue, line.usage)
+        runs, waits, pools = (
+            [value for value in column if value is not None]
+            for column in zip(*self._ranks.values(), strict=True)
+        )
+        self._take(
+            int(sum(runs)) if runs else None,
+            int(sum(waits)) if waits else None,
+            max(pools, default=None),
+            "journal",
+            at,
+        )
 
     def of_answer(self, answer: Asked, at: float) -> None:
+        self._ranks.clear()
         self._take(answer.running, answer.queued, answer.usage, "endpoint", at)
 
     def _take(

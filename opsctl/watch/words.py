@@ -12,7 +12,8 @@ from opsctl.watch.model import HostModel
 # A style only underlines what the words say.
 Style = Literal["", "bold", "good", "warn", "bad", "bar"]
 
-_GRAVE = frozenset({"fatal", "hardware", "error"})
+_DEADLY = frozenset({"fatal", "hardware"})
+_GRAVE = _DEADLY | {"error"}
 # A line of the journal that came so long ago says little of now, seconds.
 _RECENT = 5.0
 
@@ -37,7 +38,7 @@ def phase(model: HostModel) -> tuple[str, Style]:
         return ("unknown", "warn") if model.lost is None else (model.lost.message, "bad")
     if not unit.active:
         return _not_active(unit)
-    if start is not None and start.diagnosis.crash:
+    if start is not None and start.diagnosis.crash and start.diagnosis.severity in _DEADLY:
         return f"crashed: {start.diagnosis.kind}", "bad"
     if not model.caught_up:
         return "its journal is being read", "warn"
@@ -138,7 +139,8 @@ def one_line(model: HostModel, now: float) -> str:
         parts.append(f"{rate.p50:.0f} token/s" if rate else "- token/s")
     last = model.last_incident()
     if last is not None:
-        parts.append(f"{severity(last[0])[0]} {last[0].kind}")
+        whose = "" if last[2] else " in an earlier start"
+        parts.append(f"{severity(last[0])[0]} {last[0].kind}{whose}")
     return ", ".join(parts)
 
 

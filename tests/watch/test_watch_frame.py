@@ -81,6 +81,8 @@ def test_an_incident_and_the_restart_after_it() -> None:
     assert "FATAL illegal_memory_access in serve, 5s ago (an earlier start)" in text
     assert "restart by systemd, 1 so far: invocation bbbb2222" in text
     assert "requests   - running, - queued   kv -   cuda graph -" in text
+    beside = shown(serving("other"), model, now=NOW + 6)
+    assert beside[2].endswith("FATAL illegal_memory_access in an earlier start")
     marked = [line for line in lines if BLOCKS.restart in line]
     assert len(marked) == 2 * 2, "in each row of both plots"
     assert len({line.index(BLOCKS.restart) for line in marked}) == 1

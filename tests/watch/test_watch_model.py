@@ -69,6 +69,8 @@ def test_ranks_that_repeat_a_batch_count_once_and_data_parallel_ones_each() -> N
     assert other.start is not None
     assert other.start.measured.ranks == 2
     assert other.start.measured.acceptance.count == 4
+    assert (other.start.now.running, other.start.now.queued) == (4, 2), "of both"
+    assert (model.start.now.running, model.start.now.queued) == (2, 1), "said twice of one batch"
 
 
 def test_nothing_of_an_old_start_passes_for_the_new_ones() -> None:
@@ -137,6 +139,7 @@ def test_what_numbers_say_is_told_once_it_stays() -> None:
     assert not model.judge(NOW + 50).incident
     say(model, decode(accept=1.0), at=66.0)
     assert model.judge(NOW + 66).kind == "zero_acceptance"
+    assert words.phase(model)[0] == "ready", "it works, if to no use"
     look = connected()
     say(look, ARGS, READY, *lines, at=-9.0)
     assert look.judge(NOW).kind == "zero_acceptance"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_under_a_running_service_its_package_stays(env: Environment, folder: Pat
     current = env.state.current()
     assert current is not None
     assert current["number"] == number
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_services_user_can_read_the_check(env: Environment, folder: Path) -> None:
+    path = folder / f"{UNIT}.d" / unitfiles.PRESTART
+    number = stage(env, {str(path): b"pass\n"})
+    before = os.umask(0o077)
+    try:
+        module.swap(env.state, env.install, number, live=True)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)]
+    assert modes == [0o644, 0o755]
 
 
 def test_no_other_file_is_the_units(folder: Path) -> None:

@@ -107,6 +107,8 @@ def apply(state: State, unit: str, files: Wanted) -> List[str]:
                 os.mkdir(os.path.dirname(path), 0o755)
             mode = 0o600 if os.path.basename(path) == SECRETS else 0o644
             write_atomically(path, state.get(digest), mode)
+            if os.path.basename(path) == PRESTART:  # which the service's user runs
+                os.chmod(os.path.dirname(path), 0o755)  # noqa: S103 - as systemd's folders are
     if changed:
         reload_units()
     return changed

@@ -261,8 +261,8 @@ def _is_gone(pid: int) -> bool:
 def _is_orphan(pid: int) -> bool:
     """A rank of SGLang's, by the name that it gives itself, whose server is dead."""
     fields = _stat(pid)
-    if len(fields) < 2 or not _comm(pid).startswith("sglang::"):
-        return False
+    if not fields or not _comm(pid).startswith("sglang::") or _cgroup(pid).endswith(".service"):
+        return False  # the last: another unit's, whose own business it is
     parent = int(fields[1])
     return parent == 1 or _comm(parent) in ("systemd", "init")
 

@@ -41,7 +41,7 @@ def test_the_commands() -> None:
     assert set(ALL) == {
         *("deploy", "plan", "restart", "rollback", "confirm", "wait", "smoke", "gate"),
         *(f"baseline {verb}" for verb in ("capture", "list", "export", "import", "remove")),
-        *("status", "doctor", "logs", "metrics", "diagnose"),
+        *("status", "doctor", "logs", "metrics", "diagnose", "triage"),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),
         *("lab up", "lab down", "lab status", "lab ssh", "lab reset"),

@@ -18,9 +18,9 @@ LONG = "the-longest-word-that-anybody-ever-wrote-into-a-journal-" * 8
 
 
 def shown(found: Facts, summary: str = "well") -> list[str]:
-    from opsctl.rollout.triaging import _data
+    from opsctl.rollout.triaging import data_of
 
-    return page.text(page.rows(_data(found, judge(found)), summary)).splitlines()
+    return page.text(page.rows(data_of(found, judge(found)), summary)).splitlines()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ class Row:
 def rows(data: Data, summary: str) -> list[Row]:
     """The page of a triage's report, from the report's `data` and `summary`."""
     cause = data["cause"]
-    loud = {"LIKELY CAUSE": _cause_text(cause) if cause else summary, "RUN": _run(cause)}
+    first = {"LIKELY CAUSE": _cause_text(cause)} if cause else {"VERDICT": summary}
+    loud = {**first, "RUN": _run(cause)}
     quiet = [Row(label, _wrapped(text)) for label, text in _body(data) if text]
     head = [Row(label, _wrapped(text, 4), loud=True) for label, text in loud.items() if text]
     evidence = [line for each in (cause or {}).get("evidence", ()) for line in _wrapped(each, 2)]

@@ -61,7 +61,7 @@ def test_the_cause_and_the_command_come_first() -> None:
 
 
 def test_without_a_cause_it_says_so() -> None:
-    assert shown(facts(), "nothing is wrong")[0] == "LIKELY CAUSE nothing is wrong"
+    assert shown(facts(), "nothing is wrong")[0] == "VERDICT      nothing is wrong"
 
 
 # -- what differs ----------------------------------------------------------------------------------

@@ -11,9 +11,13 @@ import sys
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
+from . import bounded
+from .errors import HostFault
 from .tools import run
 
 _LISTEN = "0A"
+# Seconds; 8 GPUs without persistence mode take some.
+_GPU_BOUND = 10.0
 
 
 def machine() -> Dict[str, Any]:
@@ -144,13 +148,16 @@ def strays(python: str, cgroup: str) -> List[Dict[str, Any]]:
 
 
 def gpu_processes(cgroup: str) -> Optional[List[Dict[str, Any]]]:
-    """Processes that hold GPU memory, in MiB; None where there is no nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
-        return None
+    """Processes that hold GPU memory, in MiB; None where nvidia-smi is not there, fails, or gives
+    no answer: beside a GPU that is lost it hangs, and a rollback must not hang with it."""
     query = "--query-compute-apps=pid,process_name,used_memory"
-    done = run(["nvidia-smi", query, "--format=csv,noheader,nounits"])
+    argv = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        said = bounded.output(argv, _GPU_BOUND)
+    except HostFault:
+        return None
     found = []
-    for line in done.stdout.splitlines():
+    for line in said.splitlines():
         fields = [f.strip() for f in line.split(",")]
         if len(fields) >= 3 and fields[0].isdigit():
             memory = re.sub(r"\D", "", fields[-1])

@@ -283,7 +283,9 @@ def _leftovers(facts: Mapping[str, Any]) -> Iterator[Finding]:
         )
     gpu = facts["gpu"]
     if gpu is None:
-        yield Finding("gpu", "ok", "no nvidia-smi on the host: GPU memory was not looked at")
+        yield Finding(
+            "gpu", "ok", "nvidia-smi is not there or does not answer: GPU memory was not looked at"
+        )
         return
     foreign = [process for process in gpu if not process["own"]]
     if foreign:

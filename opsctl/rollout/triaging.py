@@ -270,11 +270,21 @@ def report_of(
         generation=(facts.generation or {}).get("number"),
         started_at=began,
         duration_s=took,
-        data=_data(facts, judgement),
+        data=_redacted(data_of(facts, judgement)),
     )
 
 
-def _data(facts: Facts, judgement: Judgement) -> dict[str, Any]:
+def _redacted(value: Any) -> Any:
+    """Whatever the host says may quote a secret."""
+    if isinstance(value, Mapping):
+        return {key: _redacted(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def data_of(facts: Facts, judgement: Judgement) -> dict[str, Any]:
+    """The report's `data`: what the page shows."""
     unit, present, worked = facts.unit, facts.present, facts.last_worked
     incident = facts.incident
     return {
@@ -319,8 +329,6 @@ def _cause(cause: Any, host: str) -> dict[str, Any] | None:
     if cause is None:
         return None
     found: dict[str, Any] = cause.to_json()
-    found["text"] = redact(cause.text)
-    found["evidence"] = [redact(each) for each in cause.evidence]
     found["command"] = f"opsctl runbook run {cause.runbook} {host}" if cause.runbook else ""
     return found
 

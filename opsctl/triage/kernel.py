@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from opsctl.journal import Entry
@@ -41,17 +42,19 @@ def messages(lines: Iterable[Mapping[str, Any]], since: float = 0.0) -> list[Mes
     found = []
     for line in lines:
         at, text = float(line["time"]), str(line["text"])
-        kind = _kind(at, text) if at >= since else ""
+        kind = _kind(text) if at >= since else ""
         if kind:
             found.append(Message(at, kind, text))
     return found
 
 
-def _kind(at: float, text: str) -> str:
+@cache
+def _kind(text: str) -> str:
+    """Each rule asks again, and a broken disk says the same hundreds of times."""
     own = next((kind for kind, pattern in _SIGNS if pattern.search(text)), "")
     if own:
         return own
     from opsctl.journal import diagnose
 
-    found = diagnose([Entry(at, text, identifier="kernel")], now=at)
+    found = diagnose([Entry(0.0, text, identifier="kernel")], now=0.0)
     return found.kind if found.kind in GPU | {OOM, "gpu_xid_software"} else ""

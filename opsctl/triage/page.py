@@ -32,12 +32,9 @@ class Row:
 def rows(data: Data, summary: str) -> list[Row]:
     """The page of a triage's report, from the report's `data` and `summary`."""
     cause = data["cause"]
-    found: list[tuple[str, str]] = []
-    loud = {"LIKELY CAUSE": _cause_text(cause) if cause else summary, "RUN": _run(cause)}
-    for label, text in _body(data):
-        if text:
-            found.append((label, text))
-    quiet = [Row(label, _wrapped(text)) for label, text in found]
+    first = {"LIKELY CAUSE": _cause_text(cause)} if cause else {"VERDICT": summary}
+    loud = {**first, "RUN": _run(cause)}
+    quiet = [Row(label, _wrapped(text)) for label, text in _body(data) if text]
     head = [Row(label, _wrapped(text, 4), loud=True) for label, text in loud.items() if text]
     evidence = [line for each in (cause or {}).get("evidence", ()) for line in _wrapped(each, 2)]
     because = [Row("because", tuple(evidence[:6]))] if evidence else []
@@ -69,7 +66,7 @@ def _run(cause: Data | None) -> str:
 
 
 def _body(data: Data) -> Iterator[tuple[str, str]]:
-    for each in data["also"][:3]:
+    for each in data["also"][:2]:
         book = f" [{each['runbook']}]" if each["runbook"] else ""
         yield "also", f"{each['text']}{book}"
     yield "unit", _unit(data["unit"])
@@ -84,7 +81,8 @@ def _body(data: Data) -> Iterator[tuple[str, str]]:
     yield from _machine(data)
     yield "orphans", _orphans(data["orphans"])
     yield "lock", _lock(data["lock"])
-    yield "changed", ", ".join(data["drift"][:_EACH])
+    if not data["differences"]:  # which have them otherwise
+        yield "changed", ", ".join(data["drift"][:_EACH])
     yield "not known", _missing(data["missing"])
 
 
@@ -154,16 +152,19 @@ def _days(seconds: float) -> str:
 
 
 def _disk(filesystems: Mapping[str, Data]) -> str:
-    """Each file system once, with the roles that lie on it."""
-    mounts: dict[Any, list[str]] = {}
-    texts: dict[Any, str] = {}
-    for role, facts in filesystems.items():
-        if facts.get("fault"):
-            continue
-        key = facts["device"]
-        mounts.setdefault(key, []).append(role)
-        texts[key] = f"{space.gib(facts['free'])} of {space.gib(facts['size'])} free"
-    return "; ".join(f"{texts[key]} ({' '.join(roles)})" for key, roles in mounts.items())
+    """The fullest first, each file system once, with the roles that lie on it."""
+    roles: dict[Any, list[str]] = {}
+    facts: dict[Any, Data] = {}
+    for role, each in filesystems.items():
+        if not each.get("fault"):
+            roles.setdefault(each["device"], []).append(role)
+            facts[each["device"]] = each
+    fullest = sorted(facts, key=lambda key: facts[key]["free"] / (facts[key]["size"] or 1))
+    return "; ".join(
+        f"{space.gib(facts[key]['free'])} of {space.gib(facts[key]['size'])} free "
+        f"({' '.join(roles[key])})"
+        for key in fullest[:2]
+    )
 
 
 def _gpu(machine: Data) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from opsctl.journal.rules import rule_base
 from opsctl.text import clock, counted, duration
 from opsctl.triage import kinds
 from opsctl.triage.causes import Cause
@@ -71,11 +72,16 @@ def bad_patch_set(facts: Facts) -> Cause | None:
         or kinds.BY_KIND.get(incident[1].kind) == "bad-patch-set"
     )
     crashed = incident is not None and incident[1].crash and incident[1].severity != "hardware"
-    if not blamed and not (changed and crashed and not facts.ready):
+    suspect = changed is not None or bool(facts.drift)
+    if not blamed and not (suspect and crashed and not facts.ready):
         return None
     assert incident is not None
     evidence = list(incident[1].lines[:2])
     text = "the crash is in what the patch set changed"
+    if facts.drift:
+        files = counted(len(facts.drift), "file")
+        text = f"it crashes, and a hand has changed {files} of the package"
+        evidence.insert(0, f"not as recorded: {', '.join(facts.drift[:3])}")
     if changed is not None:
         name = f"generation {changed['number']} ({_label(changed)})"
         text = f"{name} has not come up since it was deployed"
@@ -108,7 +114,7 @@ def crashed(facts: Facts) -> Cause | None:
     )
     return Cause(
         found.kind,
-        f"{found.kind} ({found.severity}){when}",
+        f"{found.kind}{when}: {rule_base().kinds[found.kind].cause}",
         book,
         remedy=found.remedy,
         evidence=found.lines[:3],
@@ -124,8 +130,8 @@ def looping(facts: Facts) -> Cause | None:
     assert unit is not None
     return Cause(
         "restart_loop",
-        f"systemd has started {unit.name} {counted(unit.n_restarts, 'time')} again, and it does "
-        "not come up",
+        f"{unit.name} does not come up, and systemd has restarted it "
+        f"{counted(unit.n_restarts, 'time')}",
         "crash-loop",
         evidence=(f"unit: {unit.state}, result {unit.result or 'none'}",),
     )
@@ -179,7 +185,7 @@ def loading(facts: Facts) -> Cause | None:
 
 def stopped(facts: Facts) -> Cause | None:
     unit = facts.unit
-    if unit is None or not unit.down or not unit.exists:
+    if unit is None or not unit.down or not unit.exists or facts.incident or facts.looping:
         return None
     stops = [e for e in facts.audit if e.get("event") == "unit.stop"]
     evidence = [f"unit: {unit.state}"]

@@ -41,8 +41,9 @@ def test_the_commands() -> None:
     assert set(ALL) == {
         *("deploy", "plan", "restart", "rollback", "confirm", "wait", "smoke", "gate"),
         *(f"baseline {verb}" for verb in ("capture", "list", "export", "import", "remove")),
-        *("init", "status", "doctor", "logs", "metrics", "diagnose", "watch"),
-        *("runbook", "playbook"),
+        *("init", "status", "doctor", "logs", "metrics", "diagnose", "watch", "triage"),
+        *(f"playbook {verb}" for verb in ("list", "show", "check", "steps", "run")),
+        *(f"runbook {verb}" for verb in ("list", "show", "run")),
         *("history", "verify", "audit", "lock show", "lock take", "lock release"),
         "notices test",
         *("patches list", "patches show", "patches check", "patches sign", "patches verify"),

@@ -106,6 +106,9 @@ EOF
         {"pid": os.getpid(), "command": "/opt/venv/bin/python", "memory_mib": 1024, "own": True},
         {"pid": 999999, "command": "[Not Found]", "memory_mib": None, "own": False},
     ]
+    put_tool(tools, "nvidia-smi", "exec sleep 60\n")
+    monkeypatch.setattr(probe, "_GPU_BOUND", 0.5)
+    assert probe.gpu_processes("") is None, "beside a lost GPU it hangs"
     monkeypatch.setenv("PATH", "/nonexistent")
     assert probe.gpu_processes("") is None
 

@@ -104,6 +104,7 @@ COMMANDS = [
     ["doctor"],
     ["smoke"],
     ["metrics"],
+    ["triage"],
     ["logs", "--all-starts"],
     ["wait", "--budget", "2s"],
     ["plan", "--patch-set", "fix"],

@@ -18,9 +18,9 @@ LONG = "the-longest-word-that-anybody-ever-wrote-into-a-journal-" * 8
 
 
 def shown(found: Facts, summary: str = "well") -> list[str]:
-    from opsctl.rollout.triaging import _data
+    from opsctl.rollout.triaging import data_of
 
-    return page.text(page.rows(_data(found, judge(found)), summary)).splitlines()
+    return page.text(page.rows(data_of(found, judge(found)), summary)).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_cause_and_the_command_come_first() -> None:
 
 
 def test_without_a_cause_it_says_so() -> None:
-    assert shown(facts(), "nothing is wrong")[0] == "LIKELY CAUSE nothing is wrong"
+    assert shown(facts(), "nothing is wrong")[0] == "VERDICT      nothing is wrong"
 
 
 # -- what differs ----------------------------------------------------------------------------------

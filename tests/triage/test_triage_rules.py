@@ -184,6 +184,13 @@ CASES = [
         id="crashed since another generation was put there",
     ),
     pytest.param(
+        down(failed("spec_config_error", "ValueError"), BEFORE, drift=["srt/models/dflash.py"]),
+        "bad-patch-set",
+        "spec_config_error",
+        "fail",
+        id="it crashes, and a hand has changed a file",
+    ),
+    pytest.param(
         down(failed("python_error_after_patch", "AttributeError")),
         "bad-patch-set",
         "python_error_after_patch",

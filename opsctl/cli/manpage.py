@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,8 +65,10 @@ def _listed(title: str, rows: Iterable[Row]) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """`text` as roff shows it as it is: no escapes, no requests, and dashes that can be copied."""
+    """`text` as roff shows it as it is: no escapes, no requests, dashes that can be copied, and
+    what is not ASCII by its number, as groff(7) reads bytes."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    escaped = re.sub(r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", escaped)
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 

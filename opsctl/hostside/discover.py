@@ -18,22 +18,18 @@ from . import commandline, journal, plain, probe
 from . import install as installed
 from .commandline import Launch
 from .errors import HostFault
+from .hidden import hide, hide_in, named
 from .install import read_bytes
 from .state import State
 from .tools import run
+from .unitsettings import Settings
 
-HIDDEN = "[redacted]"
 PACKAGE = "sglang"
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,InvocationID,FragmentPath,DropInPaths,UnitFileState,User,"
     "WorkingDirectory"
 )
-_SECRET_OPTION = re.compile(r"--[\w-]*(?:api-key|password|secret|hf-token|auth-token)\Z")
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-_IN_TEXT = re.compile(r"(--[\w-]*(?:api-key|password|secret|hf-token|auth-token)[=\s]\s*)\S+")
-# Where a secret's value comes from, if a variable has it.
-_REFERENCE = re.compile(r"(--[\w-]*(?:api-key|password|secret))[=\s]\s*[\"']?\$\{?([A-Za-z_]\w*)")
 _CONTAINER = re.compile(r"docker|containerd|libpod|podman|kubepods")
 _LOADS = 5  # of the last starts
 
@@ -144,7 +140,7 @@ def _processes() -> "Tuple[Started, List[Facts]]":
             where = "of the user unit " + unit.group(1) if unit else "outside any unit"
             if unit and unit.group(1).startswith("user@"):
                 where = "of a user's own systemd"
-        command = _IN_TEXT.sub(r"\1" + HIDDEN, " ".join(words))[:200]
+        command = hide_in(" ".join(words))[:200]
         outside.append({"pid": pid, "command": command, "where": where})
     return started, outside
 
@@ -185,8 +181,8 @@ def _unit(
     `arguments` are what its files say, less what a drop-in gives through `$OPSCTL_EXTRA_ARGS`
     (the template's own way); `running` what the process that runs has, None where none does.
     """
-    own = _Files(properties, texts[:1])
-    every = _Files(properties, texts)
+    own = Settings(properties, texts[:1])
+    every = Settings(properties, texts)
     spelled, full = _launch(own), _launch(every)
     running = _running(processes)
     known = running or full
@@ -197,92 +193,22 @@ def _unit(
     effective = known.arguments
     return {
         **{key: properties.get(key, "") for key in _PROPERTIES.split(",")},
-        "arguments": _hidden(owned.arguments) if owned is not None and spelled_out else None,
-        "running": _hidden(running.arguments) if running is not None else None,
-        "effective": _hidden(effective),
+        "arguments": hide(owned.arguments) if owned is not None and spelled_out else None,
+        "running": hide(running.arguments) if running is not None else None,
+        "effective": hide(effective),
         "via": (full or known).via,
         "template": own.template,
         "environment": own.environment(used=" ".join(own.commands)),
-        "secret_variables": sorted(n for n in own.variables if _SECRET_NAME.search(n)),
+        "secret_variables": own.secret_variables,
         "environment_files": own.files,
         "settings": own.settings,
-        "secrets": _secrets(effective, every, (full or known).via),
+        "secrets": named(effective, every.text + _read((full or known).via)),
         "model": _model(effective, known.folder, every.variables, properties.get("User", "")),
         **_install(known.python),
     }
 
 
-class _Files:
-    """The settings of some of a unit's files together, as systemd takes them."""
-
-    def __init__(self, properties: Dict[str, str], texts: "List[Tuple[str, str]]") -> None:
-        self.text = "\n".join(text for _, text in texts)
-        self.commands: List[str] = []
-        self.set: Dict[str, str] = {}  # by Environment=
-        self.files: List[str] = []  # of EnvironmentFile=, as they are written
-        self.settings: Dict[str, str] = {}  # others that an inventory has a place for
-        self.specifiers = _specifiers(properties["Id"])
-        self.folder = properties.get("WorkingDirectory", "").lstrip("-!") or "/"
-        for line in plain.assignments(self.text):
-            key, _, value = (part.strip() for part in line.partition("="))
-            self._take(key, value)
-        read = [_environment_file(path.lstrip("-")) for path in self.files]
-        # A file's variables come over those of Environment= (systemd.exec(5)).
-        self.variables = {k: v for values in (self.set, *read) for k, v in values.items()}
-
-    def _take(self, key: str, value: str) -> None:
-        if key == "ExecStart":
-            self.commands = [*self.commands, value] if value else []
-        elif key in ("User", "WorkingDirectory", "TimeoutStopSec"):
-            self.settings[key] = value
-        elif key == "EnvironmentFile":
-            self.files = [*self.files, value] if value else []
-        elif key == "Environment":
-            if not value:
-                self.set = {}
-            with contextlib.suppress(HostFault):
-                for word in plain.split(value):
-                    name, _, text = word.value.partition("=")
-                    self.set[name] = re.sub(
-                        "%(.)", lambda m: self.specifiers.get(m.group(1), m.group()), text
-                    )
-
-    @property
-    def template(self) -> Optional[str]:
-        """The unit template of opsctl that the text was made from."""
-        made = re.search(r"^# Rendered by opsctl from (\S+) for the service", self.text, re.M)
-        return made.group(1) if made else None
-
-    def environment(self, used: str) -> Dict[str, str]:
-        """What the unit sets for the server, secrets left out, and what only fills in `used`."""
-        return {
-            name: _IN_TEXT.sub(r"\1" + HIDDEN, value)
-            for name, value in self.set.items()
-            if not _SECRET_NAME.search(name) and not re.search(r"\$\{?%s\b" % name, used)
-        }
-
-
-def _specifiers(unit: str) -> Dict[str, str]:
-    stem = unit[: -len(".service")]
-    prefix, _, instance = stem.partition("@")
-    words = {"%": "%", "n": unit, "N": stem, "p": prefix, "i": instance}
-    return dict(words, I=instance.replace("-", "/"), H=os.uname().nodename)
-
-
-def _environment_file(pattern: str) -> Dict[str, str]:
-    """NAME=VALUE lines, as systemd.exec(5) has them."""
-    found = {}
-    for path in sorted(glob.glob(pattern)):
-        for line in plain.assignments(_read(path)):
-            name, separator, value = line.strip().partition("=")
-            if separator:
-                value = value.strip()
-                quoted = len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]
-                found[name.strip()] = value[1:-1] if quoted else value
-    return found
-
-
-def _launch(files: _Files) -> Optional[Launch]:
+def _launch(files: Settings) -> Optional[Launch]:
     for command in files.commands:
         with contextlib.suppress(HostFault):  # quotes that do not end
             launch, _ = commandline.of_unit(
@@ -303,27 +229,6 @@ def _running(processes: "List[Tuple[int, List[str]]]") -> Optional[Launch]:
             folder = "/"
         return commandline.resolve(words, commandline.Place(variables, folder))
     return None
-
-
-def _hidden(arguments: List[str]) -> List[str]:
-    """The arguments without the values of secrets."""
-    found: List[str] = []
-    for word in arguments:
-        name, separator, _ = word.partition("=")
-        if found and _SECRET_OPTION.match(found[-1]):
-            found.append(HIDDEN)
-        else:
-            secret = separator and _SECRET_OPTION.match(name)
-            found.append(name + "=" + HIDDEN if secret else word)
-    return found
-
-
-def _secrets(arguments: List[str], files: _Files, via: str) -> Dict[str, Optional[str]]:
-    """The options that hold secrets, each with the variable that its value comes from."""
-    text = files.text + (_read(via) if via else "")
-    references = {match.group(1): match.group(2) for match in _REFERENCE.finditer(text)}
-    names = [word.partition("=")[0] for word in arguments]
-    return {name: references.get(name) for name in names if _SECRET_OPTION.match(name)}
 
 
 def _model(

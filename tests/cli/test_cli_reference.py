@@ -93,11 +93,11 @@ def test_man_pages_are_clean_roff(tmp_path: Path) -> None:
     for page in pages:
         done = subprocess.run([*argv, page], capture_output=True, text=True, check=True)
         assert done.stderr == "", page.name
-    entry = Entry("opsctl x", "opsctl x", ".starts with a \\dot", (), (), (), ("'quoted'",))
+    entry = Entry("opsctl x", "opsctl x", ".starts with a \\dot…", (), (), (), ("'quoted'",))
     page = tmp_path / "x.1"
     page.write_text(manpage.page(entry), encoding="utf-8")
     shown = subprocess.run(
-        ["groff", "-man", "-Tascii", page], capture_output=True, text=True, check=True
+        ["groff", "-man", "-Tutf8", page], capture_output=True, text=True, check=True
     ).stdout
-    assert ".starts with a \\dot" in shown
+    assert ".starts with a \\dot…" in shown
     assert "'quoted'" in shown

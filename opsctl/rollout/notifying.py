@@ -162,7 +162,7 @@ class _Teller:
         try:
             yield
         except Exception as error:
-            text = f"nobody was told: a bug in opsctl: {type(error).__name__}: {error}"
+            text = f"nobody was told: a bug in opsctl: {type(error).__name__}"
             self._emit(Event("notices", "warn", text))
 
     def _raised(self, error: BaseException) -> Report:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec
 
 from opsctl import errors
-from opsctl.events import Event
+from opsctl.events import Emit, Event
 from opsctl.inventory.notices import Occasion
 from opsctl.notices import Courier, Happening, Notice, Outcome, Side, named
 from opsctl.report import Reason, Report, of_error
@@ -62,10 +62,12 @@ def notified(
 def tell(session: Session, report: Report, why: str) -> Report:
     """`report` itself, once whoever is to know of it was told: of a command without steps that
     ends a rollout."""
-    courier = Courier(session.service.notices or ())
-    side = Side(report.generation)
-    courier.send(_of_report(session, report, why=why, origin=side, goal=side))
-    report_failures(courier.close(_AT_THE_END), session.emit)
+    if session.service.notices:
+        courier = Courier(session.service.notices)
+        side = Side(report.generation)
+        with _harmless(session.emit):
+            courier.send(_of_report(session, report, why=why, origin=side, goal=side))
+        report_failures(courier.close(_AT_THE_END), session.emit)
     return report
 
 
@@ -144,7 +146,7 @@ class _Teller:
         changes = event.state == "start" and event.step in _CHANGES
         if (changes or self._run.touched) and not self._told:
             self._told = event.at
-            with self._harmless():
+            with _harmless(self._emit):
                 self._goal = goal_of(self._run)
                 facts = self._facts()
                 self._courier.send(_notice(self._run.session, "start", at=event.at, **facts))
@@ -153,17 +155,8 @@ class _Teller:
     def ended(self, report: Report) -> None:
         """A rollout that never came to change anything is nobody's but its operator's."""
         if self._told:
-            with self._harmless():
+            with _harmless(self._emit):
                 self._courier.send(_of_report(self._run.session, report, **self._facts()))
-
-    @contextlib.contextmanager
-    def _harmless(self) -> Iterator[None]:
-        """A bug of ours here is no reason for a rollout to fail either."""
-        try:
-            yield
-        except Exception as error:
-            text = f"nobody was told: a bug in opsctl: {type(error).__name__}: {error}"
-            self._emit(Event("notices", "warn", text))
 
     def _raised(self, error: BaseException) -> Report:
         """It was announced, and came to nothing: nothing was changed."""
@@ -188,6 +181,16 @@ class _Teller:
             "origin": origin_of(run),
             "goal": self._goal,
         }
+
+
+@contextlib.contextmanager
+def _harmless(emit: Emit) -> Iterator[None]:
+    """A bug of ours in the telling is no reason for a rollout to fail either."""
+    try:
+        yield
+    except Exception as error:
+        text = f"nobody was told: a bug in opsctl: {type(error).__name__}"
+        emit(Event("notices", "warn", text))
 
 
 def _of_report(session: Session, report: Report, **facts: Any) -> Notice:
@@ -221,7 +224,7 @@ def _notice(session: Session, event: Happening, **content: Any) -> Notice:
     )
 
 
-def report_failures(outcomes: Iterable[Outcome], emit: Callable[[Event], None]) -> None:
+def report_failures(outcomes: Iterable[Outcome], emit: Emit) -> None:
     """One event for each webhook that something did not get to."""
     failed: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:

@@ -78,7 +78,6 @@ def test_a_deploy_and_its_way_back(light: LightLab, hook: Receiver) -> None:
 
     hook.received.clear()
     ended(light.deploy(1), 0)  # which is there already
-    ended(light.start("deploy", "--yes", "--patches", str(light.folder / "none")), 2)
     assert hook.received == [], "nothing was to be changed"
 
 
@@ -142,11 +141,11 @@ def test_while_it_is_armed_nobody_is_shown_the_url(light: LightLab, hook: Receiv
     assert client.halted.wait(60)
     try:
         assert SECRET in light.inside(f"cat {STATE}/{notice.FILE}")
-        for words in (("status",), ("lock", "show"), ("audit",)):
-            shown = light.start(*words)
-            shown.finish(60)
-            assert shown.report is not None
-            assert SECRET not in shown.stdout + "\n".join(shown.stderr)
+        shown = light.start("status")
+        shown.finish(60)
+        assert shown.report is not None
+        assert shown.report["data"]["guard"]["terms"]["to"] == 1
+        assert SECRET not in shown.stdout + "\n".join(shown.stderr)
         commands = light.inside("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n'")
         assert "opsctl" in commands
         assert SECRET not in commands
@@ -163,32 +162,9 @@ def test_while_it_is_armed_nobody_is_shown_the_url(light: LightLab, hook: Receiv
 def test_a_webhook_that_fails_fails_no_deploy(light: LightLab, answers: list[Answer]) -> None:
     with receiver(*answers) as found:
         light.service["notices"] = [{"url": found.url}]
-        ended(light.deploy(1), 0)
-        report = ended(light.deploy(2), 0)
-        (text,) = warned(report)
+        (text,) = warned(ended(light.deploy(1), 0))
     assert text.startswith("webhook 1 (json): not told of start")
-    assert light.await_serving(5) == 2
-
-
-def test_a_host_that_cannot_reach_the_webhook_says_so(light: LightLab) -> None:
-    ended(light.deploy(1), 0)
-    with receiver(Answer(), *[Answer(410)] * 9) as found:
-        light.service["notices"] = [{"url": found.url}]
-        client = light.deploy(2, halt="stop", grace=1)
-        assert client.halted.wait(60)
-        client.process.kill()
-        client.finish(10)
-        found.await_event("guard", 60)
-        assert light.await_serving(20) == 1
-        for _ in range(100):
-            said = light.inside("journalctl -o cat -u opsctl-guard-light.service")
-            if "no notice to" in said:
-                break
-            time.sleep(0.1)
-    assert "no notice to webhook 1 (json): HTTP 410" in said
-    status = light.start("status")
-    status.finish(60)
-    assert any("it could not tell webhook 1 (json): HTTP 410" in line for line in status.stderr)
+    assert light.await_serving(5) == 1
 
 
 def test_a_test_of_the_webhooks(light: LightLab, hook: Receiver) -> None:

@@ -103,7 +103,7 @@ def test_the_guard_waits_for_the_soak(soak: float) -> None:
     run = run_of(soak={"seconds": soak})
     smoke = SimpleNamespace(timeout=30.0)
     session = SimpleNamespace(
-        service=SimpleNamespace(smoke=smoke, load=SimpleNamespace(budget=10.0)),
+        service=SimpleNamespace(smoke=smoke, load=SimpleNamespace(budget=10.0), notices=None),
         token="t",
         call=lambda op, **given: armed.update(given["given"]),
     )

@@ -15,9 +15,11 @@ from rollout_tools import SERVICE
 from test_rollout_engine import BOOM, Script
 
 from opsctl.errors import LockHeld, Refused, Unreachable, UsageError
+from opsctl.events import ignore
 from opsctl.inventory import Webhook
 from opsctl.notices import Courier
 from opsctl.notices.sender import NotDelivered
+from opsctl.report import Report
 from opsctl.rollout import guard_text, notifying
 from opsctl.rollout.session import Session
 
@@ -270,12 +272,30 @@ def test_a_bug_in_the_telling_fails_no_rollout(
     assert post.bodies == []
 
 
+@pytest.mark.parametrize(("exit_code", "event"), [(0, "success"), (11, "failure")])
+def test_a_confirm_tells_the_end_alone(post: Post, exit_code: int, event: str) -> None:
+    report = Report(
+        command="confirm",
+        verdict="fail" if exit_code else "pass",
+        exit_code=exit_code,
+        summary="so it is",
+        generation=4,
+    )
+    session = session_of(hooked())
+    assert notifying.tell(session, report, "because") is report
+    (end,) = post.bodies
+    assert (end["event"], end["command"], end["why"]) == (event, "confirm", "because")
+    assert end["generation"] == end["to"]["generation"] == 4
+    notifying.tell(session_of(SERVICE), report, "")
+    assert len(post.bodies) == 1
+
+
 # -- the guard's ---------------------------------------------------------------------------------
 
 
 def session_of(service: Any) -> Session:
     host = SimpleNamespace(name="alpha", services={"serve": service})
-    return cast(Session, SimpleNamespace(host=host, service=service))
+    return cast(Session, SimpleNamespace(host=host, service=service, emit=ignore))
 
 
 def test_what_the_guard_is_given() -> None:

@@ -23,7 +23,12 @@ def send_test(
         bool, typer.Option("--from-host", help="From the host too, as its guard would send.")
     ] = False,
 ) -> Report:
-    """Send a test to every webhook of a service, and say what came of it."""
+    """Send a test to every webhook of a service, and say what came of it.
+
+    \b
+    Examples:
+      opsctl notices test ct200 --from-host
+    """
     from opsctl.rollout import notifying
 
     report = notifying.send_test(session, from_host=from_host)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, run, somebody_there
 from opsctl.cli.smoke import BaselineOption, PromptsOption
+from opsctl.cli.terminal import DECLINED
 from opsctl.errors import EXIT_OK, OpsctlError, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +28,18 @@ runbook = typer.Typer(
     help="What to do when the service is in trouble: list, show, run.", no_args_is_help=True
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which; see `list`.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Which; see `list`.", autocompletion=completion.complete_playbooks
+    ),
+]
+RunbookArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Which; see `list`.", autocompletion=completion.complete_runbooks
+    ),
+]
 FromOption = Annotated[
     str | None,
     typer.Option(
@@ -107,7 +120,9 @@ def show_playbook(context: typer.Context, name: NameArgument, json: opt.JsonOpti
 
 @runbook.command("show")
 @opt.with_globals
-def show_runbook(context: typer.Context, name: NameArgument, json: opt.JsonOption = False) -> None:
+def show_runbook(
+    context: typer.Context, name: RunbookArgument, json: opt.JsonOption = False
+) -> None:
     """When to use one, what it does step by step, and what it never does.
 
     \b
@@ -299,7 +314,7 @@ def run_playbook(
 def run_runbook(
     command: Command,
     session: Any,
-    name: NameArgument,
+    name: RunbookArgument,
     begin: FromOption = None,
     resume: ResumeOption = False,
     dry_run: DryRunOption = False,
@@ -358,7 +373,7 @@ def _asker(unit: str, *, yes: bool) -> Callable[[Use], None]:
         answer = typer.prompt(question, default="n", show_default=False, err=True).strip().lower()
         every = answer in {"a", "all"}
         if not every and answer not in {"y", "yes"}:
-            raise Refused(f"{use.name} was declined", code="declined")
+            raise Refused(f"{use.name} was declined", code=DECLINED)
 
     return wanted
 

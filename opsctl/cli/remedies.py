@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opsctl.report import Reason, Report
 
 # The commands that take HOST, by their full name; `context.on_host` adds them.
-ON_HOST: set[str] = {"diagnose"}
+ON_HOST: set[str] = {"diagnose", "unit render"}
 
 
 def addressed(text: str, host: str, service: str = "") -> str:

@@ -38,6 +38,11 @@ def triage(
 
     What the host cannot say in time is named as not known. Exit status: 0 nothing is wrong, 11
     something is, 12 it loads or cannot be told, 5 the host is not reached.
+
+    \b
+    Examples:
+      opsctl triage ct200
+      opsctl triage ct200 --bundle incident.tar.gz
     """
     from opsctl.hostside.probe import age
     from opsctl.rollout import triaging

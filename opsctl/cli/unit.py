@@ -26,7 +26,12 @@ def render(
     service: opt.ServiceOption = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """Print the files as they would be installed; needs no connection."""
+    """Print the files as they would be installed; needs no connection.
+
+    \b
+    Examples:
+      opsctl unit render ct200
+    """
     command = Command("unit render", context.obj, json=json)
 
     def work() -> Report:
@@ -57,7 +62,12 @@ def render(
 
 
 def diff(command: Command, session: Any) -> Report:
-    """Compare the host's files, and the command line that counts there, with the inventory's."""
+    """Compare the host's files, and the command line that counts there, with the inventory's.
+
+    \b
+    Examples:
+      opsctl unit diff ct200
+    """
     from opsctl.rollout import unit_commands
 
     report = unit_commands.diff(session, command.templates())
@@ -92,7 +102,12 @@ def install(
     lock_wait: opt.LockWaitOption = None,
     yes: opt.YesOption = False,
 ) -> Report:
-    """Write the unit's files alone, as a generation that a rollback can return from."""
+    """Write the unit's files alone, as a generation that a rollback can return from.
+
+    \b
+    Examples:
+      opsctl unit install ct200 --restart
+    """
     from opsctl.rollout import locking, unit_commands
 
     chosen = locking.settle(session, chosen_options(budget, stall, why, lock_wait))
@@ -106,7 +121,12 @@ def install(
 
 
 def lint(command: Command, session: Any) -> Report:
-    """Look for what is known to go wrong, in the unit as rendered and as installed."""
+    """Look for what is known to go wrong, in the unit as rendered and as installed.
+
+    \b
+    Examples:
+      opsctl unit lint ct200
+    """
     from opsctl.rollout import unit_commands
 
     report = unit_commands.lint(session, command.templates())

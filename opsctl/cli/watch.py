@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
 from opsctl.errors import EXIT_UNREACHABLE, UsageError
@@ -33,7 +34,12 @@ def watch(
     context: typer.Context,
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="HOST", help="Hosts of the inventory.", show_default=False),
+        typer.Argument(
+            metavar="HOST",
+            help="Hosts of the inventory.",
+            show_default=False,
+            autocompletion=completion.complete_hosts,
+        ),
     ] = None,
     service: opt.ServiceOption = None,
     once: Annotated[
@@ -50,7 +56,13 @@ def watch(
     ] = None,
     json: opt.JsonOption = False,
 ) -> None:
-    """One or several hosts, live: state, load, acceptance, throughput and the journal."""
+    """One or several hosts, live: state, load, acceptance, throughput and the journal.
+
+    \b
+    Examples:
+      opsctl watch ct200 ct201
+      opsctl watch ct200 --once
+    """
     command = Command("watch", context.obj, json=json)
     run(command, lambda: _watch(command, hosts or [], service, once=once, rate=rate))
 

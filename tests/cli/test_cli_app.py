@@ -112,8 +112,9 @@ def cpu_seconds(*argv: str) -> float:
 
 
 def test_help_is_quick() -> None:
-    # Measured: 0.125 s, of which bare Python 0.015 and typer 0.08.
-    assert cpu_seconds("-m", "opsctl.cli", "--help") < 0.25
+    """Beside what Typer's import alone takes, as a busy machine makes all of it slower. Measured:
+    2.1 to 2.4 times its 0.08 s; Typer makes all fifty commands to show their names."""
+    assert cpu_seconds("-m", "opsctl.cli", "--help") < 3 * cpu_seconds("-c", "import typer")
 
 
 # -- how it ends -----------------------------------------------------------------------------

@@ -127,7 +127,10 @@ def test_changes_are_made_one_at_a_time(client: Client) -> None:
 def test_every_change_is_an_operation() -> None:
     assert set(operations.OPERATIONS) >= operations.CHANGES
     looks = {"inspect", "read", "lock_state", "audit_log", "check_swap", "generations"}
-    looks |= {"check_plain", "discover", "find_orphans", "journal", "journal_first", "journal_read", "largest", "lint_facts", "list_baselines", "machine", "model_facts", "read_baseline", "recorded", "stacks", "tell", "unit_state"}
+    looks |= {"check_plain", "model_facts", "list_baselines", "read_baseline", "discover"}
+    looks |= {"unit_state", "journal", "journal_read", "journal_first", "recorded"}
+    looks |= {"machine", "find_orphans", "largest", "stacks", "lint_facts"}
+    looks |= {"tell"}  # nothing of the host is another for it
     assert set(operations.OPERATIONS) - operations.CHANGES == looks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 from light_lab import LightLab
 from real_lab import RealLab
@@ -33,7 +34,8 @@ class RealRig(RealLab):
     def __init__(self, name: str, folder: Path, budget: float = 90.0) -> None:
         super().__init__(name, folder, budget)
         # Of the wheel as released, whose drafter is not what it was trained as.
-        self.service["smoke"] = {**self.service["smoke"], "min_accept_len": None}
+        smoke = cast("dict[str, Any]", self.service["smoke"])
+        smoke["min_accept_len"] = None
 
     def deploy_latent(self) -> int:
         sys.path.append(str(Path(__file__).parents[1] / "integration"))

@@ -21,8 +21,8 @@ RUNBOOKS: Final = (
 
 # `service-down` is for a crash that fits no other: in a loop it is `crash-loop` (`rules.crashed`).
 _FOR: Final[dict[str, str]] = {
-    "out-of-memory": "host_oom_killed cuda_oom kv_pool_exhausted",
-    "disk-full": "disk_full shm_exhausted",
+    "out-of-memory": "host_oom_killed cuda_oom kv_pool_exhausted shm_exhausted",
+    "disk-full": "disk_full",
     "gpu-orphans": "orphan_processes port_in_use stop_hang",
     "bad-patch-set": "python_error_after_patch patch_not_active tensor_size_mismatch ssh_umask",
     "garbage-output": "nan_logits graph_divergence degenerate_output implausible_acceptance",

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from opsctl.errors import EXIT_USAGE, UsageError
-from opsctl.journal.rules import rule_base
 from opsctl.playbook import CONDITIONS, SPECS, Playbook, Shelf, load, use
 from opsctl.playbook.page import text as page_text
 from opsctl.playbook.schema import text as schema_text
 from opsctl.resources import bundled
 from opsctl.rollout.conditions import HOLDS, PATCH_BLAMED
 from opsctl.rollout.registry import ACTS
+from opsctl.triage.kinds import BY_KIND
 
 OWN = Shelf.beside(None)
 ALL = [*OWN.playbooks().values(), *OWN.runbooks().values()]
@@ -67,16 +67,15 @@ def test_every_runbook_is_there_and_says_what_it_is() -> None:
         assert found.never
 
 
-def test_an_incident_leads_to_one_runbook_at_most() -> None:
-    kinds = rule_base().kinds
-    seen: dict[str, str] = {}
-    for name in RUNBOOKS:
-        found = OWN.load(name, runbook=True).runbook
-        assert found is not None
-        for kind in found.incidents:
-            assert kind in kinds, (name, kind)
-            assert seen.setdefault(kind, name) == name
-    assert kinds.keys() >= PATCH_BLAMED
+def test_an_incident_leads_where_triage_says() -> None:
+    """What a runbook says that it is for, and what `opsctl triage` proposes."""
+    own = {
+        kind: name
+        for name in RUNBOOKS
+        for kind in getattr(OWN.load(name, runbook=True).runbook, "incidents", ())
+    }
+    assert own == {kind: name for kind, name in BY_KIND.items() if name is not None}
+    assert BY_KIND.keys() >= PATCH_BLAMED
 
 
 def test_every_step_and_condition_is_there_to_be_run() -> None:

@@ -75,7 +75,8 @@ def test_a_rollout_that_was_lost_while_one_waited_for_its_lock(command: str) -> 
         lock=lambda why, wait: None,
         inspect=lambda: facts({"guard.terms": lost, "lock": {"token": "t"}}),
     )
-    run = Run(command, cast(Session, session), Options(lock_wait=60.0))
+    target = 2 if command == "rollback" else None
+    run = Run(command, cast(Session, session), Options(lock_wait=60.0), target=target)
     if command == "rollback":
         steps.lock(run)
         return

@@ -138,7 +138,7 @@ CASES = [
         id="no inodes left",
     ),
     pytest.param(
-        down(failed("shm_exhausted")), "disk-full", "shm_exhausted", "fail", id="/dev/shm, by word"
+        down(failed("shm_exhausted")), "out-of-memory", "shm_exhausted", "fail", id="/dev/shm"
     ),
     pytest.param(
         down(BEFORE, machine=machine(boot={"booted": NOW - 60, "uptime_s": 60.0, "id": "c"})),

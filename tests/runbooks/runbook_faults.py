@@ -228,7 +228,7 @@ def rebooted(light: Rig) -> Callable[[], None]:
 
 def full_disk(light: Rig) -> Callable[[], None]:
     """The state folder's file system is full of what old rollouts left, and the unit is down."""
-    assert light.deploy(2).finish(120) == 0  # there is a state folder
+    assert light.deploy(1).finish(400) == 0  # there is a state folder
     disk = own_disk(light, light.state)
     disk.__enter__()
     old = f"{light.state}/objects"

@@ -196,6 +196,7 @@ CONDITIONS: Final[Mapping[str, str]] = {
     "serving": "the present start is loaded and answers",
     "loading": "the unit runs, and its start is not ready yet",
     "sound": "the last examine or smoke of this playbook passed",
+    "wrong": "the last examine or smoke of this playbook failed: proved wrong, not merely unproved",
     "ready": "the wait or follow of this playbook saw the server ready",
     "orphans": "processes of the service were found outside its unit",
     "patched": "a patch set of opsctl's is in place",

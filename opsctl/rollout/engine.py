@@ -58,7 +58,7 @@ def _after(
     for each in playbook.on_failure:
         if each.step != "restore":
             _attempt(run, (each,), ordered=False)
-        elif left is not None and restored is None:
+        elif left is not None and restored is None and _holds(run, each):
             left, restored = _recover(run, left)
     return left, restored
 

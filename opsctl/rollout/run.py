@@ -13,7 +13,7 @@ from opsctl.gate.model import GateCheck, Outcome
 from opsctl.gate.policy import Policy
 from opsctl.journal import Diagnosis
 from opsctl.playbook import Playbook, Use
-from opsctl.playbook.spec import Arguments, SmokeArguments, StartArguments, WaitArguments
+from opsctl.playbook.spec import Arguments, SmokeArguments, WaitArguments
 from opsctl.readiness import Ready
 from opsctl.rollout.diagnosing import patched_by
 from opsctl.rollout.examining import Wanted
@@ -186,13 +186,6 @@ class Run:
                 for use in self._uses()
                 if isinstance(use.arguments, SmokeArguments)
             ),
-        )
-
-    @property
-    def may_start_plain(self) -> bool:
-        starts = [use.arguments for use in self._uses()]
-        return self.options.plain or any(
-            each.plain for each in starts if isinstance(each, StartArguments)
         )
 
     def _uses(self) -> tuple[Use, ...]:

@@ -16,6 +16,7 @@ from opsctl.journal import redact
 from opsctl.playbook.spec import PreflightArguments, SmokeArguments, StartArguments
 from opsctl.readiness import wait_down
 from opsctl.rollout import (
+    conditions,
     doctor,
     examining,
     guarding,
@@ -76,12 +77,23 @@ def preflight(run: Run) -> str:
     if run.command == "rollback" and run.target is not None:
         # Of another version, or with a content lost: to be known before the service stops.
         run.session.call("check_swap", number=run.target)
-    if run.may_start_plain:
+    if run.options.plain or _starts_plain(run):
         run.session.call("check_plain")  # likewise
     run.unit_before = Unit.from_show(facts["unit"])
     generation = facts["generation"]
     run.origin = generation["number"] if generation else None
     return f"{run.session.service.unit} is {run.unit_before.state}"
+
+
+def _starts_plain(run: Run) -> bool:
+    """Whether the playbook starts it without speculation, as far as its conditions tell by now."""
+    uses = run.book.steps if run.book is not None else ()
+    return any(
+        isinstance(use.arguments, StartArguments)
+        and use.arguments.plain
+        and not conditions.against(run, use)
+        for use in uses
+    )
 
 
 def _replaces_arguments(plan: Plan) -> bool:

@@ -219,3 +219,15 @@ def test_a_rehearsal_ends_where_a_look_fails(desk: Desk) -> None:
 def test_what_it_is_to_the_host(steps: tuple[str, ...], kind: str) -> None:
     found = {"version": 1, "name": "own", "summary": "s", "steps": steps}
     assert books.kind_of(Playbook.model_validate(found)) == kind
+
+
+def test_a_way_back_has_its_conditions_too(desk: Desk) -> None:
+    """Where nothing was put in place, to return is another load for nothing."""
+    desk.faults = {"wait": StepFailed("boom", "it died")}
+    found = {"version": 1, "name": "own", "summary": "s", "steps": RESTART}
+    book = Playbook.model_validate(
+        {**found, "on_failure": [{"step": "restore", "when": "chosen"}, "diagnose"]}
+    )
+    report = books.run(cast(Session, desk.session), book, Options())
+    assert desk.done == [*HEAD, "stop", "start", "wait", "diagnose"]
+    assert (report.exit_code, report.data["restored"]) == (11, None)

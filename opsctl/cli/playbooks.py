@@ -370,7 +370,11 @@ def _asker(unit: str, *, yes: bool) -> Callable[[Use], None]:
         if every:
             return
         question = f"{use.name} ({unit}): {use.spec.does}. Do it? [y]es, [a]ll the rest, [N]o"
-        answer = typer.prompt(question, default="n", show_default=False, err=True).strip().lower()
+        try:
+            said = typer.prompt(question, default="n", show_default=False, err=True)
+        except typer.Abort:  # Ctrl-C or the end of input: the rollout's own way with it
+            raise KeyboardInterrupt from None
+        answer = said.strip().lower()
         every = answer in {"a", "all"}
         if not every and answer not in {"y", "yes"}:
             raise Refused(f"{use.name} was declined", code=DECLINED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -82,18 +82,23 @@ def trial(bench: Bench, *words: str) -> dict[str, Any]:
     }
 
 
-def fault_trials(
-    bench: Bench, patches: Path, baseline: Path, levels: Sequence[str] = LEVELS
-) -> dict[str, Any]:
+def fault_trials(bench: Bench, patches: Path, baseline: Path, starts: int = 1) -> dict[str, Any]:
     """The set in a fresh lab under DDTREE: what each level says; or, under "deploy", why even a
-    lenient deploy took it back."""
+    lenient deploy took it back. Under "again", what the standard level says of its further starts,
+    so that there are `starts` of them."""
     with lenient(bench):
         fresh(bench, *ddtree(32))
         deployed = bench.deploy("--patches", str(patches))
     if deployed.exit_code != 0:
         return {"deploy": {"exit_code": deployed.exit_code, "said": deployed.said}}
     words = {"quick": (), "standard": ("--standard", "--baseline", str(baseline))}
-    found = {level: trial(bench, *words[level]) for level in levels}
+    found: dict[str, Any] = {level: trial(bench, *words[level]) for level in LEVELS}
+    found["again"] = []
+    while len(found["again"]) < starts - 1:
+        with lenient(bench):
+            restarted = bench.opsctl("restart", "--yes")
+        assert restarted.exit_code == 0, restarted.said
+        found["again"].append(trial(bench, *words["standard"]))
     bench.inside(f"systemctl kill --signal=KILL {UNIT} || true")  # it may not stop by itself
     return found
 

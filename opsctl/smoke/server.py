@@ -52,21 +52,20 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """So many requests at once, and why that many. `held`: others follow those that end, so that
-    the batch stays at that size for a while."""
+    """So many requests at once, and why that many. Of a size that is padded, `spare` is how many
+    rows its graph has left over."""
 
     at_once: int
     why: str
-    held: bool = False
+    spare: int = 0
 
 
 def ladder(facts: ServerFacts, most: int) -> list[Rung]:
     """Batch sizes at which speculative decoding has broken, up to `most` at once.
 
     A captured size runs its own graph; one above the largest runs without; one between two is
-    padded to the next. The spare rows of padding are those of the last wider batch, so these come
-    after the wider ones, and are held. Each rung empties as its requests end, so every smaller
-    batch is seen on the way down.
+    padded to the next. Each rung empties as its requests end, so every smaller batch is seen on the
+    way down.
     """
     limit = min(most, facts.most_running or most)
     sizes = [size for size in facts.captured if size <= limit]
@@ -77,9 +76,10 @@ def ladder(facts: ServerFacts, most: int) -> list[Rung]:
     else:
         wanted[min(4, limit)] = "a batch"
     rungs = [Rung(size, wanted[size]) for size in sorted(wanted) if 1 < size <= limit]
-    gaps = [low + 1 for low, high in pairwise(sizes) if high - low > 1]
+    gaps = [(low + 1, high) for low, high in pairwise(sizes) if high - low > 1]
     rungs += [
-        Rung(size, "between captured sizes", held=True) for size in sorted({*gaps[:1], *gaps[-1:]})
+        Rung(size, "between captured sizes", spare=graph - size)
+        for size, graph in sorted({*gaps[:1], *gaps[-1:]})
     ]
     return [*rungs, Rung(1, "down again")]
 

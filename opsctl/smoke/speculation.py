@@ -118,10 +118,15 @@ def _batches(ran: Sequence[Ran], least: float) -> Check:
     """Against the same requests one at a time: a longer answer to the same prompt is another text,
     which may be easier to draft."""
     name = "acceptance_in_batches"
-    alone = stage_of(ran, ONE)
-    if alone is None:
+    if stage_of(ran, ONE) is None:
         return Check(name, "skipped", "the requests of a batch were not asked one at a time")
-    first = {_asked(sample): sample.answer for sample in alone.samples if sample.answer}
+    first = {
+        _asked(sample): sample.answer
+        for stage in ran
+        if stage.stage.name in {ALONE, ONE}
+        for sample in stage.samples
+        if sample.answer
+    }
     ratios: dict[str, float] = {}
     for stage in ran:
         if stage.stage.at_once == 1 or stage.stage.name == "hang-up":

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
+import anyio
+
 from opsctl.baseline import Prompt
 from opsctl.sglang import Completions, GenerateAnswer, Generation
-from opsctl.smoke.server import ServerFacts, ladder
+from opsctl.smoke.server import Rung, ServerFacts, ladder
 from opsctl.traffic import Job, Sample, together
 
 Level = Literal["quick", "standard", "deep"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)  # each asks more than the one before
 
-# Tokens of the requests of a rung: several verify steps, and answers that end one by one.
-_RUNG_TOKENS: Final = 40
+# Tokens of the requests of a rung: several verify steps, and answers that end one by one, the last
+# row's last, so that it lives on in smaller batches: see `_padded`.
+_RUNG_TOKENS: Final = (22, 28, 34, 40)
+_BESIDE_TOKENS: Final = 40
 _HANG_UP_AFTER: Final = 4
-# Requests one after the other in each place of a rung that is held at its size.
-_TURNS: Final = 2
+# Tokens of the requests that end at once, so that the others' batch is padded.
+_SPARE_TOKENS: Final = 12
+# Requests one after the other in each place of a padded batch, and how often it begins.
+_HELD_TURNS: Final = 2
+_PADDED_TIMES: Final = 2
 # For the one token that tells a lost request from a server that answers nobody, in seconds.
 _PULSE_TIMEOUT: Final = 10.0
 # A prompt near the context limit takes a prefill of all of it: in the standard level of short
@@ -54,6 +62,7 @@ class Stage:
     why: str
     jobs: tuple[Job, ...]
     at_once: int = 1
+    spare: int = 0  # of the jobs, the first, asked beside the others: see `_padded`
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +87,46 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
     quick = [prompt for prompt in prompts if limits.every_prompt or prompt.quick] or [first]
     found = [Stage(ALONE, "one at a time", tuple(_job(prompt) for prompt in prompts))]
     for rung in ladder(facts, limits.at_once):
+        if rung.spare:
+            found += _padded(rung, quick)
+            continue
         widest = limits.every_prompt or rung.at_once == 1
-        count = rung.at_once * (_TURNS if rung.held else 1)
-        count = max(count, len(quick)) if widest else count
+        count = max(rung.at_once, len(quick)) if widest else rung.at_once
         chosen = itertools.islice(itertools.cycle(quick), count)
-        jobs = tuple(_job(prompt, _RUNG_TOKENS - 6 * (at % 4)) for at, prompt in enumerate(chosen))
-        name = f"{'padded' if rung.held else 'rung'}-{rung.at_once}"
-        found.append(Stage(name, rung.why, jobs, rung.at_once))
+        lengths = itertools.cycle(_RUNG_TOKENS)
+        jobs = tuple(_job(*each) for each in zip(chosen, lengths, strict=False))
+        found.append(Stage(f"rung-{rung.at_once}", rung.why, jobs, rung.at_once))
     found.append(Stage(CONTINUED, "their own answers continued", ()))  # see `continued`
     found.append(Stage("streamed", "as a stream", (_job(first, stream=True),)))
     gone = _job(first, first.tokens * 4, hang_up_after=_HANG_UP_AFTER)
-    beside = tuple(_job(prompt, _RUNG_TOKENS) for prompt in quick[:2])
+    beside = tuple(_job(prompt, _BESIDE_TOKENS) for prompt in quick[:2])
     found.append(
         Stage("hang-up", "a client goes away in mid-stream", (gone, *beside), 1 + len(beside))
     )
     return [*found, *limit, Stage("canary", "the first prompt again", (_job(first),))]
+
+
+def _padded(rung: Rung, quick: Sequence[Prompt]) -> Iterator[Stage]:
+    """As many as the graph holds, of which the first end soon: the others move up, the rows that
+    they had last are padding from then on, and others follow those that end. Some times, with other
+    prompts in these rows.
+
+    If a spare row keeps the lengths and KV slots of its last replay, they are those of a request
+    that still runs, under a mask laid out for others: each step writes into that request's own
+    tokens. That is a token or two, which an answer may withstand. The row's other slots are free,
+    and another's once the pool has given away all that were free before: in a small pool while the
+    batch is held. Either way no step of another size sets the row right before it shows.
+    """
+    held = rung.at_once * _HELD_TURNS
+    for turn in range(max(_PADDED_TIMES, math.ceil(len(quick) / held))):
+        chosen = itertools.islice(
+            itertools.cycle(quick), turn * held, (turn + 1) * held + rung.spare
+        )
+        jobs = tuple(
+            _job(prompt, _SPARE_TOKENS if at < rung.spare else None)
+            for at, prompt in enumerate(chosen)
+        )
+        yield Stage(f"padded-{rung.at_once}-{turn + 1}", rung.why, jobs, rung.at_once, rung.spare)
 
 
 def _at_limit(facts: ServerFacts, level: Level) -> list[Stage]:
@@ -121,16 +155,29 @@ async def run_stages(
         stage = replace(plan, jobs=continued(found)) if plan.name == CONTINUED else plan
         if not stage.jobs:
             continue
-        samples = await together(client, stage.jobs, stage.at_once, timeout)
-        found.append(Ran(stage, tuple(samples)))
+        found.append(await _run(client, stage, timeout))
         if not told(found[-1]):
-            if any(sample.error and sample.error.cause == "timeout" for sample in samples):
+            if any(s.error and s.error.cause == "timeout" for s in found[-1].samples):
                 request = Generation(stage.jobs[0].request.prompt, 1)
                 pulse = Stage(PULSE, "whether it answers at all", (Job("", "", request),))
                 again = await together(client, pulse.jobs, 1, min(timeout, _PULSE_TIMEOUT))
                 found.append(Ran(pulse, tuple(again)))
             break
     return found
+
+
+async def _run(client: Completions, stage: Stage, timeout: float) -> Ran:
+    """The spare ones first, and the others beside them."""
+    found: dict[int, list[Sample]] = {}
+
+    async def ask(part: int, jobs: Sequence[Job], at_once: int) -> None:
+        found[part] = await together(client, jobs, at_once, timeout)
+
+    async with anyio.create_task_group() as group:
+        if stage.spare:
+            group.start_soon(ask, 0, stage.jobs[: stage.spare], stage.spare)
+        group.start_soon(ask, 1, stage.jobs[stage.spare :], stage.at_once)
+    return Ran(stage, (*found.get(0, ()), *found[1]))
 
 
 def continued(ran: Sequence[Ran]) -> tuple[Job, ...]:

@@ -4,7 +4,8 @@ As a module: `FAULTS`, and `faulty` which makes a patch set of one. As a command
 them into the lab's real SGLang, asks `opsctl smoke`, and writes docs/smoke-faults.json and the
 page docs/smoke-faults.md:
 
-    python tests/integration/smoke_faults.py [--only NAME ...] [--correct N] [--again]
+    python tests/integration/smoke_faults.py [--only NAME ...] [--starts N] [--correct N] \
+        [--again]
 
 What docs/smoke-faults.json has already is kept unless --again.
 """
@@ -320,7 +321,8 @@ def main() -> None:
         for fault in FAULTS:
             if wanted(fault.name) and (options.again or fault.name not in faults):
                 patches = faulty(fault, Path(folder))
-                found = faults[fault.name] = trials.fault_trials(bench, patches, baseline)
+                found = trials.fault_trials(bench, patches, baseline, options.starts)
+                faults[fault.name] = found
                 results.keep(f"{fault.name}: {found.get('standard', found).get('kind')}")
         for server in filter(wanted, trials.CORRECT):
             done = correct[server] = [] if options.again else correct.get(server, [])
@@ -334,6 +336,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", help="a fault or a correct server, by its name")
+    parser.add_argument("--starts", type=int, default=1, help="starts of each faulty server")
     parser.add_argument("--correct", type=int, default=0, help="runs on each correct server")
     parser.add_argument("--baseline", type=Path, help="one of the lab, instead of capturing it")
     parser.add_argument("--again", action="store_true", help="run what the JSON has, too")

@@ -64,7 +64,7 @@ def _faults(results: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     yield "\nWhat was said of each:\n"
     for fault in run:
-        yield f"- {fault.name}: {_said(results[fault.name])}"
+        yield f"- {fault.name}: {_said(results[fault.name])}{_again(fault, results[fault.name])}"
 
 
 def outcome(fault: Fault, results: Mapping[str, Any]) -> tuple[bool, str, float | None]:
@@ -72,8 +72,17 @@ def outcome(fault: Fault, results: Mapping[str, Any]) -> tuple[bool, str, float 
     standard = results[fault.name].get("standard")
     if standard is None:
         return False, "", None
-    kind = standard["kind"] or ""
-    return standard["verdict"] == "fail" and kind in fault.kinds, kind, standard["seconds"]
+    return _caught(fault, standard), standard["kind"] or "", standard["seconds"]
+
+
+def _caught(fault: Fault, trial: Mapping[str, Any]) -> bool:
+    return trial["verdict"] == "fail" and trial["kind"] in fault.kinds
+
+
+def _again(fault: Fault, found: Mapping[str, Any]) -> str:
+    trials = found.get("again") or []
+    caught = sum(_caught(fault, trial) for trial in trials)
+    return f". Further starts: {caught} of {len(trials)} caught and named" if trials else ""
 
 
 def _failed(trial: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +105,8 @@ def _said(found: Mapping[str, Any]) -> str:
 
 
 def _correct(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    yield "`opsctl smoke --standard` on servers that are right, without a floor of acceptance.\n"
+    yield "`opsctl smoke --standard` on servers that are right, without a floor of acceptance. The"
+    yield "plain one is the wheel as released, by its unit, with `smoke.speculative: false`.\n"
     yield "| server | passes | accept length | seconds, min / median / max | what else |"
     yield "|---|---|---|---|---|"
     for server in CORRECT:

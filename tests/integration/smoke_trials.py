@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -82,29 +82,42 @@ def trial(bench: Bench, *words: str) -> dict[str, Any]:
     }
 
 
-def fault_trials(
-    bench: Bench, patches: Path, baseline: Path, levels: Sequence[str] = LEVELS
-) -> dict[str, Any]:
+def fault_trials(bench: Bench, patches: Path, baseline: Path, starts: int = 1) -> dict[str, Any]:
     """The set in a fresh lab under DDTREE: what each level says; or, under "deploy", why even a
-    lenient deploy took it back."""
+    lenient deploy took it back. Under "again", what the standard level says of its further starts,
+    so that there are `starts` of them."""
     with lenient(bench):
         fresh(bench, *ddtree(32))
         deployed = bench.deploy("--patches", str(patches))
     if deployed.exit_code != 0:
         return {"deploy": {"exit_code": deployed.exit_code, "said": deployed.said}}
     words = {"quick": (), "standard": ("--standard", "--baseline", str(baseline))}
-    found = {level: trial(bench, *words[level]) for level in levels}
+    found: dict[str, Any] = {level: trial(bench, *words[level]) for level in LEVELS}
+    found["again"] = []
+    while len(found["again"]) < starts - 1:
+        with lenient(bench):
+            restarted = bench.opsctl("restart", "--yes")
+        assert restarted.exit_code == 0, restarted.said
+        found["again"].append(trial(bench, *words["standard"]))
     bench.inside(f"systemctl kill --signal=KILL {UNIT} || true")  # it may not stop by itself
     return found
 
 
 def start_correct(bench: Bench, server: str) -> None:
-    """The repository's own set, and a start of one of `CORRECT`."""
-    with lenient(bench):
-        fresh(bench, *CORRECT[server])
-        outcome = bench.deploy()
-        if server == "plain" and outcome.exit_code == 0:
-            outcome = bench.opsctl("restart", "--plain", "--yes")
+    """One of `CORRECT`: the repository's own set, started so. "plain" is the wheel as released,
+    as a service of it would be: by its inventory, and so by its unit."""
+    launch, plain = bench.service["launch"], server == "plain"
+    bench.service["smoke"]["speculative"] = not plain
+    if plain:
+        speculating = dict(launch)
+        launch["args"] = [each for each in launch["args"] if "--speculative-" not in each]
+        fresh(bench)
+        outcome = bench.opsctl("wait")
+        launch |= speculating
+    else:
+        with lenient(bench):
+            fresh(bench, *CORRECT[server])
+            outcome = bench.deploy()
     assert outcome.exit_code == 0, outcome.said
 
 

@@ -82,6 +82,8 @@ def test_stages_of_the_bundled_prompts(level: Level) -> None:
     if level == "deep":
         rungs = [stage for stage in planned if stage.name.startswith("rung-")]
         assert all({job.sha256 for job in rung.jobs} == set(known) for rung in rungs)
+        held = {job.sha256 for stage in planned if stage.spare for job in stage.jobs[stage.spare :]}
+        assert held == set(known)
 
 
 def test_answers_of_a_rung_end_one_by_one() -> None:
@@ -90,11 +92,29 @@ def test_answers_of_a_rung_end_one_by_one() -> None:
     assert len(set(lengths)) == 4
 
 
-def test_padded_sizes_come_after_the_wider_and_are_held() -> None:
-    names = [stage.name for stage in stages(bundled(), LAB, "standard")]
-    assert names.index("padded-3") > names.index("rung-4")
-    planned = {stage.name: stage for stage in stages(bundled(), LAB, "standard")}
-    assert len(planned["padded-3"].jobs) > planned["padded-3"].at_once == 3
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 48), min_size=1, unique=True).map(sorted).map(tuple))
+def test_whoever_is_in_the_last_row_lives_on_in_smaller_batches(captured: tuple[int, ...]) -> None:
+    """A padded replay may repeat a wider batch's last rows, and must then hurt one that runs."""
+    facts = ServerFacts(captured=captured, most_running=48)
+    for stage in stages(bundled(), facts, "standard"):
+        lengths = [job.request.max_new_tokens for job in stage.jobs]
+        if stage.name.startswith("rung-") and len(lengths) % 4 == 0:
+            assert lengths[-1] == max(lengths)
+        if stage.spare:
+            assert padded(stage.at_once, captured)
+            assert stage.at_once + stage.spare in captured
+            assert len(lengths) > stage.at_once + stage.spare  # some follow
+            assert max(lengths[: stage.spare]) < min(lengths[stage.spare :])
+
+
+def test_padded_sizes_come_after_the_wider_with_other_prompts_each_turn() -> None:
+    planned = stages(bundled(), LAB, "standard")
+    names = [stage.name for stage in planned]
+    turns = [stage for stage in planned if stage.spare]
+    assert names.index(turns[0].name) > names.index("rung-5")
+    last = [stage.jobs[stage.spare + stage.at_once - 1].prompt for stage in turns]
+    assert len(set(last)) == len(last) == 2
 
 
 @given(sizes, st.integers(1, 600))
@@ -176,10 +196,19 @@ class Server(Completions):
     def __init__(self, dies_after: int, cause: Cause = "refused") -> None:
         self.left, self.cause = dies_after, cause
 
+        self.under_way = 0
+        self.widest: list[int] = []  # under way beside each request, with it
+        self.asked: list[int] = []  # tokens
+
     async def generate(self, request: Generation, timeout: float) -> GenerateAnswer:
         self.left -= 1
         if self.left < 0:
             raise lost(self.cause)
+        self.under_way += 1
+        self.asked.append(request.max_new_tokens)
+        await anyio.lowlevel.checkpoint()
+        self.widest.append(self.under_way)
+        self.under_way -= 1
         return answer()
 
 
@@ -202,6 +231,24 @@ def test_every_stage_is_run_in_order() -> None:
     assert [stage.stage.name for stage in found] == [stage.stage.name for stage in told]
     assert found[-1].stage.name == "canary"
     assert all(len(stage.samples) == len(stage.stage.jobs) for stage in found)
+
+
+def test_a_padded_size_begins_as_wide_as_its_graph_with_the_spare_ones() -> None:
+    server, widest, first = Server(10_000), {}, {}
+
+    async def ask() -> None:
+        def told(stage: Ran) -> bool:
+            widest[stage.stage.name] = max(server.widest)
+            first[stage.stage.name] = server.asked[0]
+            server.widest.clear()
+            server.asked.clear()
+            return True
+
+        await run_stages(server, stages(bundled(), LAB, "standard"), 1.0, told)
+
+    anyio.run(ask)
+    assert (widest["rung-2"], widest["padded-3-1"], widest["rung-1"]) == (2, 4, 1)
+    assert first["padded-3-1"] == 12
 
 
 def test_a_dead_server_is_not_asked_on() -> None:

@@ -116,6 +116,14 @@ def test_acceptance_in_batches_is_of_the_same_prompts() -> None:
     assert found.evidence["ratios"] == {"rung-2": 1.0}
 
 
+def test_acceptance_in_batches_is_of_whole_answers_too() -> None:
+    """A padded batch asks for as much as the prompts alone do."""
+    padded = ran("padded-3-1", accepting(2.0), at_once=3)
+    found = judged(ran("alone", accepting(4.0)), padded, ran("rung-1"))
+    assert found["acceptance_in_batches"].evidence["ratios"] == {"padded-3-1": 0.5}
+    assert found["acceptance_in_batches"].kind == "acceptance_collapse"
+
+
 def test_acceptance_in_batches_is_of_answers_as_long() -> None:
     """An answer that falls into a loop late is drafted easily there, and only there."""
     long = ran("alone", accepting(8.0))

@@ -183,9 +183,9 @@ def read(path: Path | None) -> Policy:
     if path is None:
         return Policy.model_validate(yamltext.load(text_of(None)))
     document = yamlmodel.read(path, _invalid)
-    remedy = "opsctl gate --show-policy prints one to start from"
-    return yamlmodel.model(document, Policy, _invalid, remedy=remedy)
+    return yamlmodel.model(document, Policy, _invalid, remedy="correct the key")
 
 
 def _invalid(message: str, remedy: str) -> UsageError:
-    return UsageError(f"the policy {message}", remedy=remedy)
+    start = "opsctl gate --show-policy prints one to start from"
+    return UsageError(f"the policy {message}", remedy=f"{remedy}; {start}")

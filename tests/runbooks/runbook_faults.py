@@ -193,7 +193,13 @@ def halted(light: Rig) -> Callable[[], None]:
 
 def stuck_load(light: Rig) -> Callable[[], None]:
     light.set_load(5.0)
-    light.inside(f"systemctl restart --no-block {light.unit}; sleep 1.5")
+    before = show(light, "InvocationID")["InvocationID"]
+    light.inside(f"systemctl restart --no-block {light.unit}")
+    deadline = time.monotonic() + 60
+    while show(light, "InvocationID")["InvocationID"] in ("", before):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    time.sleep(5.0 if light.slower else 1.0)  # in the middle of it
     light.inside(f"systemctl kill --kill-whom=all --signal=STOP {light.unit}")
     light.set_load(0.5)
     assert light.served() is None

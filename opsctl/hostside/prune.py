@@ -76,7 +76,8 @@ def _remove_objects(state: State, needed: Set[str], spare: Set[str]) -> List[int
     """The sizes in bytes of what was removed: `spare`, and what nobody has named for long."""
     removed = []
     long_ago = time.time() - _SPARED
-    for name in os.listdir(state.path("objects")):
+    folder = state.path("objects")
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():  # nothing was deployed yet
         if not _OBJECT.fullmatch(name) or name in needed:
             continue
         path = state.path("objects", name)

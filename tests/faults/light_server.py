@@ -58,11 +58,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "speculative_algorithm": None,
                 "max_total_num_tokens": 1000,
             },
-            "/get_load": [
-                {"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 250, "num_pending_tokens": 0}
-            ],
+            "/get_load": [self._load()],
         }
         self._answer(answers.get(self.path))
+
+    def _load(self) -> dict[str, int]:
+        """Idle, unless a test says otherwise."""
+        with contextlib.suppress(OSError):
+            busy: dict[str, int] = json.loads(Path("/run/light-load").read_text(encoding="utf-8"))
+            return busy
+        names = ("num_reqs", "num_waiting_reqs", "num_tokens", "num_pending_tokens")
+        return dict.fromkeys(names, 0)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

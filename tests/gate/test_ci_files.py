@@ -75,7 +75,7 @@ def started(place: Path, **more: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("code", [0, 3, 10, 11, 12])
 def test_the_script_ends_as_opsctl_does(place: Path, code: int) -> None:
-    assert started(place, ENDS=str(code)).wait(20) == code
+    assert started(place, ENDS=str(code)).wait(60) == code
     args = (place / "args").read_text().split()
     assert args[:4] == ["gate", "ct200", "--set", "ddtree@1.1.0"]
     assert {arg for arg in args if arg.startswith("--")} <= options()
@@ -85,7 +85,7 @@ def test_the_script_ends_as_opsctl_does(place: Path, code: int) -> None:
 
 def test_the_key_goes_to_the_agent_alone(place: Path) -> None:
     for _ in range(2):  # what is known is not added again
-        assert started(place).wait(20) == 0
+        assert started(place).wait(60) == 0
     assert (place / "key").read_text() == "the key\n"
     assert "the key" not in (place / "environment").read_text()
     known = place / ".ssh" / "known_hosts"
@@ -97,18 +97,18 @@ def test_the_key_goes_to_the_agent_alone(place: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_cancelled_job_waits_until_opsctl_has_restored(place: Path, number: int) -> None:
     running = started(place, WAITS="1")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (place / "started").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     running.send_signal(number)
-    assert running.wait(20) == 10
+    assert running.wait(60) == 10
     assert (place / "restored").exists()
     assert (place / "agent-ended").exists()
 
 
 def test_the_script_asks_for_its_secrets(place: Path) -> None:
-    assert started(place, GATE_SSH_KEY="").wait(20) != 0
+    assert started(place, GATE_SSH_KEY="").wait(60) != 0
     assert not (place / "args").exists()
 
 

@@ -91,7 +91,7 @@ def test_a_server_that_accepts_and_never_answers(light: LightLab) -> None:
 
 def test_a_load_that_is_under_way(light: LightLab) -> None:
     light.set_load(7)
-    light.inside(f"systemctl restart {UNIT}; sleep 1")
+    light.inside(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}; sleep 1")
     try:
         assert cause_of(light) == (12, "loading", None)
     finally:
@@ -117,7 +117,7 @@ def test_a_crash_loop_and_the_file_that_a_hand_changed(light: LightLab) -> None:
         assert "p03.py" in differs["package files"]
     finally:
         light.inside(f"cp /root/kept {path}; systemctl reset-failed {UNIT}")
-        light.inside(f"systemctl restart {UNIT}")
+        light.inside(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
 
 
 def test_a_full_disk(light: LightLab) -> None:

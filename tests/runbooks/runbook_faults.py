@@ -162,7 +162,7 @@ def memory_held(light: Rig) -> Callable[[], None]:
     python = light.service["python"]
     size = light.inside("df --output=size -B1 /dev/shm | tail -1").strip()
     light.inside(
-        f"systemctl stop {light.unit}; mount -o remount,size=32M /dev/shm; "
+        f"systemctl stop {light.unit}; mount -o remount,size=128M /dev/shm; "
         f"echo {script} | base64 -d > /run/hog.py; "
         f'setsid nohup {python} -c "$(cat /run/hog.py)" {_ORPHAN_ARGV} --served-model-name orphan '
         ">/dev/null 2>&1 </dev/null &"

@@ -39,6 +39,12 @@ class _Stream(pyte.ByteStream):
     events = pyte.ByteStream.events | {"scroll_up", "scroll_down"}
 
 
+def _on_its_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Where the tests themselves run in the background, Ctrl-C is ignored, and so in children.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """`argv` on a terminal of `columns` times `lines`. `sent` has (when, bytes) of each piece
     that it was sent. Its `screen` is what an emulator makes of it."""
@@ -68,7 +74,7 @@ class Terminal:
             env={"LC_ALL": "C.UTF-8", "TERM": "screen-256color", **os.environ, **(env or {})},
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+            preexec_fn=_on_its_terminal,  # noqa: PLW1509
         )
         self._slave = slave
         self._reader = threading.Thread(target=self._read, daemon=True)

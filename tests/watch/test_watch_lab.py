@@ -31,6 +31,8 @@ Watch = Callable[..., Terminal]
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
     found = LightLab(f"{LAB}-watch", tmp_path_factory.mktemp("watch"))
     found.up()
+    load = {"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 250, "num_pending_tokens": 0}
+    found.inside(f"echo '{json.dumps(load)}' > /run/light-load")
     try:
         yield found
     finally:
@@ -206,7 +208,7 @@ def test_without_colour(light: LightLab, watch: Watch, env: dict[str, str]) -> N
     assert text.isascii() == ("LC_ALL" in env)
     terminal.press("q")
     assert terminal.finish() == 0
-    light.inside(f"systemctl restart {UNIT}")
+    light.inside(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
 
 
 def test_a_dumb_terminal_gets_a_line_a_change(light: LightLab, watch: Watch) -> None:
@@ -214,7 +216,7 @@ def test_a_dumb_terminal_gets_a_line_a_change(light: LightLab, watch: Watch) -> 
     terminal.await_text("light: ready, 2 running 1 queued")
     say(light, *CRASH)
     terminal.await_text("!! FATAL illegal_memory_access: RuntimeError")
-    light.inside(f"systemctl restart {UNIT}")
+    light.inside(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")
     terminal.await_text("light: -- restart: invocation")
     assert b"\x1b" not in terminal.raw
     terminal.press("\x03")

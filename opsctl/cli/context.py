@@ -114,7 +114,7 @@ class Command:
 
 def somebody_there() -> bool:
     """Whether a question would be answered."""
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def ask(question: str, *, yes: bool, about: str = "") -> None:
@@ -188,6 +188,8 @@ def on_host(
     # `Report` is for type checkers only where a command module saves its import.
     hints = get_type_hints(function, localns={"Report": object}, include_extras=True)
     remedies.ON_HOST.add(name or function.__name__)
+    if ahead:
+        remedies.NAMED.add(name)
     own = [
         parameter.replace(annotation=hints[parameter.name])
         for parameter in list(inspect.signature(function).parameters.values())[2:]

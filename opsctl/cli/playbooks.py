@@ -350,14 +350,7 @@ def _run(session: Any, book: Playbook, options: Any, *, resume: bool, **more: An
     if resume:
         if more["begin"] is not None:
             raise UsageError("--from and --resume both say where to begin", remedy="give one")
-        last = books.last(session)
-        if last is None or last.playbook != book.name:
-            raise UsageError(
-                f"{book.name} was not begun from this machine, or it ended well",
-                remedy="without --resume it runs from its first step",
-                code="nothing_to_resume",
-            )
-        more["begin"] = last.step
+        more["begin"] = books.resumed(session, book)
     return books.run(session, book, options, **more)
 
 

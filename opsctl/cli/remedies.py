@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The commands that take HOST, by their full name; `context.on_host` adds them.
 ON_HOST: set[str] = {"diagnose", "unit render"}
+# Of these the ones with a NAME before HOST.
+NAMED: set[str] = set()
 
 
 def addressed(text: str, host: str, service: str = "") -> str:
@@ -25,8 +27,10 @@ def addressed(text: str, host: str, service: str = "") -> str:
     names = "|".join(sorted(map(re.escape, ON_HOST), key=len, reverse=True))
     named = rf"(?: (?:HOST|{re.escape(host)})(?![\w@-]|\.\w))?(?: --service \S+)?"
     where = f"{host} --service {service}" if service else host
+    ahead = "|".join(sorted(map(re.escape, NAMED))) or "(?!)"
+    command = rf"(?:{ahead}) [\w-]+|(?!(?:{ahead})\b)(?:{names})"
     return re.sub(
-        rf"\bopsctl ({names})(?![\w-]){named}", lambda match: f"opsctl {match[1]} {where}", text
+        rf"\bopsctl ({command})(?![\w-]){named}", lambda match: f"opsctl {match[1]} {where}", text
     )
 
 

@@ -101,20 +101,23 @@ def _deleted(devices: "set[int]") -> List[Dict[str, Any]]:
 
 
 def make_room(state: State, journal: str, keep: int) -> Dict[str, Any]:
-    """Old generations' files and old journal files; {generations, objects, bytes, journal}.
+    """Old generations' files and old journal files; {generations, objects, bytes, journal, fault}.
 
     `journal` is what journald keeps, as journalctl(1) reads it; `journal` of the result is its own
-    word. Nothing else of the host is touched. Needs the lock.
-
-    Raises:
-        HostFault: a record of the state folder cannot be read (nothing is removed then).
+    word. Nothing else of the host is touched. Needs the lock. `fault` says why no generation was
+    removed: a damaged record, which a full disk makes, and which names nobody knows what.
     """
-    removed = prune.prune(state, keep)
+    fault = ""
+    try:
+        removed = prune.prune(state, keep)
+    except (HostFault, OSError) as error:
+        fault = getattr(error, "message", "") or str(error)
+        removed = {"generations": [], "objects": 0, "bytes": 0}
     said = "no journal on disk"
     try:
         run(["journalctl", "--rotate"], timeout=60)
         done = run(["journalctl", "--vacuum-size=" + journal], timeout=120)
         said = (done.stderr.strip().splitlines() or [""])[-1]
-    except HostFault as fault:
-        said = fault.message
-    return dict(removed, journal=said)
+    except HostFault as error:
+        said = error.message
+    return dict(removed, journal=said, fault=fault)

@@ -61,17 +61,27 @@ class Shelf:
         known = self.runbooks() if runbook else self.playbooks()
         kind = "runbook" if runbook else "playbook"
         if name not in known:
+            other = self.playbooks() if runbook else self.runbooks()
+            else_ = "playbook" if runbook else "runbook"
+            elsewhere = f", or opsctl {else_} show {name}" if name in other else ""
             raise UsageError(
                 f"no {kind} is called {name!r}{did_you_mean(name, known)}; "
                 f"there are {', '.join(known)}",
-                remedy=f"opsctl {kind} list; looked for in {', '.join(map(str, self.roots))}",
+                remedy=f"opsctl {kind} list{elsewhere}; looked for in "
+                + ", ".join(map(str, self.roots)),
                 code="unknown_name",
             )
-        return load(known[name])
+        playbook = load(known[name])
+        if (playbook.runbook is not None) != runbook:
+            raise _invalid(
+                f"{known[name]}: runbook: {'has to be' if runbook else 'may not be'} in a {kind}",
+                f"a runbook says when it is for, and lies in playbooks/{RUNBOOKS}/",
+            )
+        return playbook
 
     def _named(self, below: str) -> dict[str, Path]:
         paths = [path for root in reversed(self.roots) for path in (root / below).glob("*.yaml")]
-        return dict(sorted({path.stem: path for path in paths}.items()))
+        return dict(sorted({path.stem: path for path in paths if path.is_file()}.items()))
 
 
 def _invalid(message: str, remedy: str) -> UsageError:

@@ -19,7 +19,9 @@ from opsctl.playbook.spec import (
     CONDITIONS,
     IMPLIED,
     ON_FAILURE_ONLY,
+    PROOFS,
     SPECS,
+    STARTS,
     Arguments,
     StepSpec,
 )
@@ -35,7 +37,7 @@ class Use(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     step: str
-    label: str = Field(default="", alias="name")
+    label: str = Field(default="", alias="name", pattern=r"^([a-z][a-z0-9_-]*)?$")
     given: dict[str, Any] = Field(default_factory=dict, alias="with")
     when: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
@@ -147,7 +149,30 @@ class Playbook(BaseModel):
                 raise _order(key, text)
             seen.add(each.name)
         for at, each in enumerate(self.on_failure):
-            _check_needs(each, self.steps, ("on_failure", at))
+            key = ("on_failure", at)
+            if each.step == "finish":
+                raise _order(key, "finish is for steps")
+            _check_needs(each, self.steps, key)
+        return self
+
+    @model_validator(mode="after")
+    def _ends_whole(self) -> Playbook:
+        """A service that it stops is started and proved, a guard called off, a swap undone."""
+        last = {each.step: at for at, each in enumerate(self.steps)}
+        start = last.get("start", -1)
+        ends = max(last.get("record", -1), last.get("confirm", -1))
+        change = max((last.get(step, -1) for step in STARTS), default=-1)
+        if last.get("stop", -1) > start or last.get("swap", -1) > start:
+            raise _order(("steps", change), "after stop and swap there has to be a start")
+        for proof in sorted(PROOFS):
+            if start > last.get(proof, -1):
+                raise _order(("steps", start), f"after the last start there has to be a {proof}")
+        if "guard" in last and ends < max(change, last["guard"]):
+            text = "after the last change record or confirm has to call the guard off"
+            raise _order(("steps", last["guard"]), text)
+        if "swap" in last and not (self.restores and "confirm" in last):
+            text = "swap needs confirm behind it, and restore in on_failure"
+            raise _order(("steps", last["swap"]), text)
         return self
 
     @property
@@ -188,10 +213,12 @@ def _check_needs(each: Use, before: Sequence[Use], key: tuple[str, int]) -> None
     group = each.spec.unmet({use.step for use in before})
     if group is not None:
         raise _order(key, f"{each.step} needs {_either(group)} before it")
-    group = each.spec.unmet({use.step for use in before if _runs_with(use, each)})
+    proofless = max((at for at, use in enumerate(before) if use.step in STARTS), default=-1)
+    counting = [use for at, use in enumerate(before) if at > proofless or use.step not in PROOFS]
+    group = each.spec.unmet({use.step for use in counting if _runs_with(use, each)})
     if group is not None:
-        text = f"{each.step} needs {_either(group)}, which may be skipped when it is not"
-        raise _order(key, f"{text}: give both the same conditions")
+        text = f"{each.step} needs {_either(group)} before it, after the last start where it proves"
+        raise _order(key, f"{text} one, and whenever {each.step} runs itself")
 
 
 def _runs_with(use: Use, each: Use) -> bool:

@@ -71,13 +71,19 @@ class RoomArguments(Arguments):
 @dataclass(frozen=True, slots=True)
 class StepSpec:
     """`needs` are the steps that must have run before it: of each group one. `always`: also where
-    `--from` begins behind it, since later steps stand on what it finds or holds."""
+    `--from` begins behind it, since later steps stand on what it finds or holds. `asks`: a runbook
+    asks before it."""
 
     does: str
     effect: Effect
     needs: tuple[frozenset[str], ...] = ()
     always: bool = False
     takes: type[Arguments] = Arguments
+
+    @property
+    def asks(self) -> bool:
+        """The guard as well: once it is armed a client that is lost no longer ends in nothing."""
+        return self.effect == "changes" or self is SPECS["guard"]
 
     def unmet(self, done: Collection[str]) -> frozenset[str] | None:
         """The first group of `needs` of which nothing is in `done`."""
@@ -96,7 +102,9 @@ SPECS: Final[Mapping[str, StepSpec]] = {
         always=True,
         takes=PreflightArguments,
     ),
-    "diagnose": StepSpec("says what the journal tells of the present or last start", "reads"),
+    "diagnose": StepSpec(
+        "says what the journal tells of the present or last start", "reads", always=True
+    ),
     "examine": StepSpec(
         "sends smoke requests and goes on whatever comes of them; later steps may ask whether it "
         "is sound",
@@ -125,7 +133,7 @@ SPECS: Final[Mapping[str, StepSpec]] = {
         "takes the service's lock on the host", "keeps", _needs("preflight"), always=True
     ),
     "guard": StepSpec(
-        "arms the guard: should this side be lost, the host ends this by itself",
+        "arms the guard: from here on the host carries this to an end, should this side be lost",
         "keeps",
         _needs("lock"),
         always=True,
@@ -138,10 +146,10 @@ SPECS: Final[Mapping[str, StepSpec]] = {
     "confirm": StepSpec(
         "records that the generation holds, and calls the guard off",
         "keeps",
-        _needs("swap", "smoke"),
+        _needs("swap", "wait", "smoke"),
     ),
     "record": StepSpec(
-        "records how long the load took, and calls the guard off", "keeps", _needs("smoke")
+        "records how long the load took, and calls the guard off", "keeps", _needs("wait", "smoke")
     ),
     # What changes the service.
     "stop": StepSpec("stops the unit and sees it down", "changes", _needs("guard")),
@@ -187,8 +195,11 @@ SPECS: Final[Mapping[str, StepSpec]] = {
     ),
 }
 
-# Steps that only a list of `on_failure` may have.
+# Steps that only a list of `on_failure` may have, and the one that it may not have.
 ON_FAILURE_ONLY: Final = frozenset({"restore"})
+# What proves a start, and so counts for nothing before the last of what ends or makes one.
+PROOFS: Final = frozenset({"wait", "smoke"})
+STARTS: Final = frozenset({"stop", "swap", "start"})
 
 CONDITIONS: Final[Mapping[str, str]] = {
     "unit_down": "the unit does not run",
@@ -196,6 +207,7 @@ CONDITIONS: Final[Mapping[str, str]] = {
     "serving": "the present start is loaded and answers",
     "loading": "the unit runs, and its start is not ready yet",
     "sound": "the last examine or smoke of this playbook passed",
+    "broken": "the last examine of this playbook failed, or found no server to ask",
     "wrong": "the last examine or smoke of this playbook failed: proved wrong, not merely unproved",
     "ready": "the wait or follow of this playbook saw the server ready",
     "orphans": "processes of the service were found outside its unit",

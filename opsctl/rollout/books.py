@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Literal
+from typing import Final, Literal
 
 from opsctl import errors
 from opsctl.errors import OpsctlError, UsageError
 from opsctl.events import Event
 from opsctl.playbook import CONDITIONS, Playbook, Use
 from opsctl.report import Reason, Report
-from opsctl.rollout import conditions, engine, progress, registry
+from opsctl.rollout import conditions, engine, lock_text, progress, registry
 from opsctl.rollout.plan import Plan
 from opsctl.rollout.run import Options, Run, StepFailed, Told
 from opsctl.rollout.session import Session
+from opsctl.text import moment
+
+# A rehearsal does not wait for what these wait for.
+_WAITS: Final = frozenset({"wait", "follow", "drain"})
+# An entry of so long ago, seconds, is of a host that may be another by now.
+_STALE: Final = 86400.0
 
 Kind = Literal["deploy", "rollback", "restart", "gate"]
 
@@ -134,7 +140,11 @@ def _rehearse(rollout: Run, book: Playbook, uses: Sequence[Use]) -> Report:
             rollout.told.append(Told(use.name, use.step, "would", "it would end here"))
             emit(Event(use.name, "info", "it would end here"))
             break
-        if use.spec.effect == "reads" and not changed:
+        if use.step == "lock" and (holder := _held(rollout)):
+            rollout.told.append(Told(use.name, use.step, "failed", holder))
+            emit(Event(use.name, "fail", holder))
+            break
+        if use.spec.effect == "reads" and not changed and use.step not in _WAITS:
             failure = _look(rollout, use)
             if failure is not None:
                 break
@@ -191,6 +201,32 @@ def _would(use: Use, *, changed: bool) -> str:
     return text
 
 
-def last(session: Session) -> progress.Entry | None:
-    """Which playbook of this service was begun here last and did not end well."""
-    return progress.read(session.host.name, session.service.name)
+def _held(rollout: Run) -> str:
+    """Who holds the lock, for a person; empty where nobody does."""
+    holder = rollout.session.lock_state().get("holder")
+    return lock_text.describe(holder) if holder else ""
+
+
+def resumed(session: Session, book: Playbook) -> str:
+    """The step at which `book` was begun here last and did not end well.
+
+    Raises:
+        UsageError: there is none, or what it would go on with is another by now: it is a day old,
+            or the guard on the host has ended that rollout.
+    """
+    last = progress.read(session.host.name, session.service.name)
+    afresh = "without --resume it runs from its first step"
+    if last is None or last.playbook != book.name:
+        raise UsageError(
+            f"{book.name} was not begun from this machine last, or it ended well",
+            remedy=afresh,
+            code="nothing_to_resume",
+        )
+    when = f"{book.name} ended at {last.step} at {moment(last.at)}"
+    report = session.lock_state().get("report") or {}
+    guarded = float(report.get("at") or 0.0) > last.at
+    if guarded or time.time() - last.at > _STALE:
+        why = "the guard on the host has ended it since" if guarded else "that is too long ago"
+        raise UsageError(f"{when}: {why}", remedy=afresh, code="nothing_to_resume")
+    session.emit(Event("resume", "info", f"{when}; going on there"))
+    return last.step

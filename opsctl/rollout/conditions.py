@@ -56,6 +56,7 @@ HOLDS: Final[Mapping[str, Callable[[Run], bool]]] = {
     "serving": _serving,
     "loading": _loading,
     "sound": lambda run: run.smoke is not None and run.smoke.verdict == "pass",
+    "broken": lambda run: run.smoke is None or run.smoke.verdict == "fail",
     "wrong": lambda run: run.smoke is not None and run.smoke.verdict == "fail",
     "ready": lambda run: run.ready is not None,
     "orphans": lambda run: bool(run.orphans),

@@ -43,7 +43,7 @@ def execute(run: Run, playbook: Playbook, uses: Iterable[Use] | None = None) -> 
         failure, restored = _after(run, playbook, failure)
     if failure is None:
         return _finish(run, began)
-    if restored is None:
+    if restored is None and not _left_between(run):
         guarding.disarm(run, well=False)
     return _failed(run, began, failure, restored=restored)
 
@@ -61,6 +61,14 @@ def _after(
         elif left is not None and restored is None and _holds(run, each):
             left, restored = _recover(run, left)
     return left, restored
+
+
+def _left_between(run: Run) -> bool:
+    """Whether a service that ran is stopped and not started, or its files are not whole: that is
+    the guard's to end, as it would be were this side lost."""
+    stopped = "stop" in run.done and "start" not in run.done
+    ran = run.unit_before is not None and run.unit_before.active
+    return run.guarded and (run.swapped or (stopped and ran))
 
 
 def _attempt(run: Run, uses: Iterable[Use], *, ordered: bool = True) -> StepFailed | None:
@@ -116,9 +124,10 @@ def _take(run: Run, each: Use, *, ordered: bool) -> None:
             code="playbook_order",
         )
     run.arguments = each.arguments
-    run.began(each.name)
+    if ordered:
+        run.began(each.name)
     try:
-        if each.spec.effect == "changes":
+        if each.spec.asks:
             run.ask(each)
         message = _step(run, each.name, registry.ACTS[each.step])
     except BaseException as error:
@@ -338,7 +347,8 @@ def _summary(run: Run, *, inconclusive: bool) -> str:
         return f"rolled back to generation {run.target}{unproved}"
     if "start" in run.done:
         return f"{run.session.service.unit} restarted{unproved}"
-    return f"{run.session.service.unit}: nothing was changed{unproved}"
+    changed = "changed without a restart" if run.touched else "nothing was changed"
+    return f"{run.session.service.unit}: {changed}{unproved}"
 
 
 def _failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None) -> Report:

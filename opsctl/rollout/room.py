@@ -35,8 +35,10 @@ def make_room(run: Run) -> str:
     """
     given = run.arguments
     assert isinstance(given, RoomArguments)
-    run.touched = True
     done = run.session.call("make_room", journal=given.journal, keep=given.keep, timeout=240)
+    run.touched = True
+    if done.get("fault"):
+        run.session.emit(Event("make_room", "warn", f"no generation was removed: {done['fault']}"))
     freed = f"{counted(len(done['generations']), 'old generation')}; journal: {done['journal']}"
     full = _full(run)
     if not full:

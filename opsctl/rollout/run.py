@@ -147,7 +147,9 @@ class Run:
     def unproved(self) -> tuple[str, ...]:
         """What keeps it from being proved, failures apart; empty if it is."""
         if self.smoke is None:
-            return ("no smoke test was made",)
+            asked = any(use.step in {"examine", "smoke"} for use in self._uses())
+            looked = self.book is not None and not asked and not self.touched
+            return () if looked else ("no smoke test was made",)
         open_ended = self.smoke.reasons if self.smoke.verdict == "inconclusive" else ()
         judged = self.trial.of("inconclusive") if self.trial else ()
         return (*open_ended, *(f"{check.name}: {check.reason}" for check in judged))

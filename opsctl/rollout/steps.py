@@ -60,7 +60,9 @@ def preflight(run: Run) -> str:
     findings = doctor.examine(facts, run.session.service, patchset, run.session.host.name)
     # The lock is the next step's, which tells a held one by its own exit status; a swap under
     # way is its holder's then.
-    ignored = _IGNORED.get(run.command, frozenset()) | {"lock"}
+    # Without a generation to put in place it finishes no swap that was cut off.
+    kind = "restart" if run.command == "rollback" and run.target is None else run.command
+    ignored = _IGNORED.get(kind, frozenset()) | {"lock"}
     if isinstance(run.arguments, PreflightArguments):
         ignored |= set(run.arguments.despite)
     if facts["lock"]:
@@ -284,6 +286,7 @@ def start(run: Run) -> str:
         run.previous_invocation = run.session.unit().invocation_id
         run.open_watch(ignore=run.previous_invocation)
     run.started = time.monotonic()
+    run.smoke = run.ready = None  # what was proved is of the start before
     given = run.arguments
     run.started_plain = run.options.plain or (isinstance(given, StartArguments) and given.plain)
     run.session.control("start", speculative=not run.started_plain)

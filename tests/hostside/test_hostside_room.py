@@ -100,6 +100,8 @@ def test_where_processes_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         deadline = time.monotonic() + 5
         while probe.argv(sleeper.pid)[:1] != ["sleep"] and time.monotonic() < deadline:
             time.sleep(0.01)
+        while probe.state(sleeper.pid) != "S" and time.monotonic() < deadline:
+            time.sleep(0.01)
         found = stacks.stacks({"unit": "x.service", "python": python})
         sleeper.kill()
     (process,) = found["processes"]

@@ -35,6 +35,8 @@ steps:
     unless: unit_down
   - {step: start, with: {plain: true}}
   - {step: wait, with: {budget: 20m}}
+  - smoke
+  - record
 on_failure: [restore]
 """
 
@@ -90,7 +92,7 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
 def test_a_good_one(tmp_path: Path) -> None:
     playbook = load(written(tmp_path, GOOD))
     assert [each.name for each in playbook.steps] == [
-        *("preflight", "lock", "guard", "stop", "start", "wait"),
+        *("preflight", "lock", "guard", "stop", "start", "wait", "smoke", "record"),
     ]
     assert playbook.steps[3].unless == ("unit_down",)
     assert playbook.steps[5].arguments.budget == 1200  # type: ignore[attr-defined]
@@ -108,10 +110,18 @@ def test_a_good_one(tmp_path: Path) -> None:
         ("  - lock\n", "  - {step: lock, with: {a: 1}}\n", 6, "lock takes no arguments"),
         ("  - lock\n", "  - {step: lock, wehn: sound}\n", 6, "steps.1.wehn: no such key"),
         ("  - lock\n", "", 6, "steps.1: guard needs lock before it"),
-        ("  - lock\n", "  - {step: lock, when: room}\n", 7, "guard needs lock, which may be skip"),
+        ("  - lock\n", "  - {step: lock, when: room}\n", 7, "steps.2: guard needs lock before it"),
         ("  - lock\n", "  - lock\n  - lock\n", 7, "there are two steps 'lock'"),
         ("  - lock\n", "  - lock\n  - restore\n", 7, "restore is for on_failure"),
-        ("[restore]", "[restroe]", 12, "on_failure.0: there is no step 'restroe'; did you mean"),
+        ("[restore]", "[restroe]", 14, "on_failure.0: there is no step 'restroe'; did you mean"),
+        ("  - smoke\n", "", 12, "record needs smoke before it"),
+        ("  - smoke\n  - record\n", "", 10, "after the last start there has to be a smoke"),
+        ("  - record\n", "", 7, "record or confirm has to call the guard off"),
+        ("  - record\n", "  - record\n  - {step: stop, name: s}\n", 14, "there has to be a start"),
+        ("  - smoke\n  - record\n", "  - record\n", 12, "record needs smoke before it"),
+        ("  - {step: start, with: {plain: true}}\n", "", 8, "there has to be a start"),
+        ("[restore]", "[finish]", 14, "finish is for steps"),
+        ("  - lock\n", "  - {step: lock, name: --yes}\n", 6, "steps.1.name: "),
         ("name: p\n", "name: q\n", 2, "name: it is 'q' in a file called p.yaml"),
         ("name: p\n", "", 1, "name: this key is required"),
         ("name: p\n", "name: p\nname: p\n", 3, "name: this key stands twice (first at line 2)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from opsctl.errors import Refused, UsageError
 from opsctl.events import Event
 from opsctl.playbook import Playbook, Use
 from opsctl.report import Report
-from opsctl.rollout import books, conditions, registry
+from opsctl.rollout import books, conditions, guarding, progress, registry
 from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
 from opsctl.units.properties import Unit
@@ -91,6 +92,7 @@ def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Desk:
 
 
 HEAD = ("preflight", "lock", "guard")
+SWAPPED = ("stop", "swap", "start", "wait", "smoke", "confirm")
 RESTART = (*HEAD, "stop", "start", "wait", "smoke", "record")
 
 
@@ -100,12 +102,12 @@ def test_conditions_decide_and_what_is_skipped_is_told(desk: Desk) -> None:
         *HEAD,
         {"step": "stop", "unless": "unit_down"},
         {"step": "start", "when": ["unit_down"]},
-        "smoke",
-        {"step": "record", "when": ["unit_down", "room"]},
+        *("wait", "smoke", {"step": "stacks", "when": ["unit_down", "room"]}, "record"),
     )
-    assert desk.done == [*HEAD, "start", "smoke"]
+    assert desk.done == [*HEAD, "start", "wait", "smoke", "record"]
     assert desk.outcomes(report)[3:] == [
-        *(("stop", "skipped"), ("start", "done"), ("smoke", "done"), ("record", "skipped")),
+        *(("stop", "skipped"), ("start", "done"), ("wait", "done"), ("smoke", "done")),
+        *(("stacks", "skipped"), ("record", "done")),
     ]
     assert report.exit_code == 0
     assert report.summary == "own: serve.service restarted"
@@ -125,13 +127,17 @@ def test_it_ends_well_where_it_says_so(desk: Desk) -> None:
 def test_each_change_is_asked_for_and_no_other_step(desk: Desk) -> None:
     asked: list[str] = []
     report = desk.run(*RESTART, ask=lambda use: asked.append(use.step))
-    assert (asked, report.exit_code) == (["stop", "start"], 0)
+    assert (asked, report.exit_code) == (["guard", "stop", "start"], 0)
 
 
-def test_a_no_before_any_change_changes_nothing(desk: Desk) -> None:
-    with pytest.raises(Refused, match="stop was declined"):
-        desk.run(*RESTART, ask=_no_to("stop"))
-    assert desk.done == list(HEAD)
+@pytest.mark.parametrize(("step", "done"), [("guard", HEAD[:2]), ("stop", HEAD)])
+def test_a_no_before_any_change_changes_nothing(
+    desk: Desk, step: str, done: tuple[str, ...]
+) -> None:
+    """The guard is asked for: once it is armed a client that is lost does not end in nothing."""
+    with pytest.raises(Refused, match=f"{step} was declined"):
+        desk.run(*RESTART, ask=_no_to(step))
+    assert desk.done == list(done)
 
 
 def test_a_no_in_the_middle_says_how_to_go_on(desk: Desk) -> None:
@@ -171,13 +177,31 @@ def test_what_on_failure_lists_is_done_in_order(desk: Desk) -> None:
 
 def test_where_it_was_begun_and_ended_badly_is_known_here(desk: Desk) -> None:
     session = cast(Session, desk.session)
+    book = Playbook.model_validate(
+        {"version": 1, "name": "own", "summary": "s", "steps": RESTART, "on_failure": ["diagnose"]}
+    )
     desk.faults = {"wait": StepFailed("boom", "it died")}
+    desk.run(*RESTART, on_failure=("diagnose",))
+    assert books.resumed(session, book) == "wait"
+    assert "own ended at wait" in desk.session.events[-1].message
     desk.run(*RESTART)
-    last = books.last(session)
-    assert last is not None
-    assert (last.playbook, last.step) == ("own", "wait")
-    desk.run(*RESTART)
-    assert books.last(session) is None
+    with pytest.raises(UsageError, match="ended well"):
+        books.resumed(session, book)
+
+
+@pytest.mark.parametrize(
+    ("age", "guard", "said"),
+    [(0.0, {"at": 2e10}, "the guard on the host has ended it"), (2e5, None, "too long ago")],
+)
+def test_what_another_has_ended_since_is_not_gone_on_with(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, age: float, guard: Any, said: str
+) -> None:
+    entry = progress.Entry("own", "stop", time.time() - age)
+    monkeypatch.setattr(progress, "read", lambda *_: entry)
+    desk.session.lock_state = lambda: {"report": guard}  # type: ignore[method-assign]
+    book = Playbook.model_validate({"version": 1, "name": "own", "summary": "s", "steps": RESTART})
+    with pytest.raises(UsageError, match=said):
+        books.resumed(cast(Session, desk.session), book)
 
 
 def test_a_rehearsal_looks_and_changes_nothing(desk: Desk) -> None:
@@ -185,12 +209,13 @@ def test_a_rehearsal_looks_and_changes_nothing(desk: Desk) -> None:
     report = desk.run(
         *("diagnose", "orphans", "preflight", "lock"),
         {"step": "end_orphans", "when": "orphans"},
-        *("guard", {"step": "stop", "unless": "unit_down"}, "start", "smoke"),
+        *("guard", {"step": "stop", "unless": "unit_down"}, "start", "wait", "smoke", "record"),
         dry=True,
     )
     assert desk.done == ["diagnose", "orphans", "preflight"]
     assert desk.outcomes(report)[3:] == [
-        (name, "would") for name in ("lock", "end_orphans", "guard", "stop", "start", "smoke")
+        (name, "would")
+        for name in ("lock", "end_orphans", "guard", "stop", "start", "wait", "smoke", "record")
     ]
     (stop,) = (told for told in report.data["steps"] if told["name"] == "stop")
     assert stop["message"].endswith("unless the unit does not run")
@@ -210,14 +235,15 @@ def test_a_rehearsal_ends_where_a_look_fails(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("steps", "kind"),
     [
-        ((*HEAD, "stage", "stop", "swap"), "deploy"),
-        (("choose", *HEAD, "stop", "swap"), "rollback"),
+        ((*HEAD, "stage", *SWAPPED), "deploy"),
+        (("choose", *HEAD, *SWAPPED), "rollback"),
         (RESTART, "restart"),
         (("preflight", "smoke"), "gate"),
     ],
 )
 def test_what_it_is_to_the_host(steps: tuple[str, ...], kind: str) -> None:
     found = {"version": 1, "name": "own", "summary": "s", "steps": steps}
+    found |= {"on_failure": ["restore"]} if "guard" in steps else {}
     assert books.kind_of(Playbook.model_validate(found)) == kind
 
 
@@ -231,3 +257,23 @@ def test_a_way_back_has_its_conditions_too(desk: Desk) -> None:
     report = books.run(cast(Session, desk.session), book, Options())
     assert desk.done == [*HEAD, "stop", "start", "wait", "diagnose"]
     assert (report.exit_code, report.data["restored"]) == (11, None)
+
+
+def test_a_service_that_ran_and_is_left_stopped_is_the_guards(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would start it if this side were lost; an end in the middle must not be worse."""
+    armed: list[bool] = []
+    monkeypatch.setattr(guarding, "disarm", lambda run, well=True: armed.append(False))
+
+    def guard(run: Run) -> str:
+        run.guarded = True
+        return ""
+
+    monkeypatch.setitem(registry.ACTS, "guard", guard)
+    report = desk.run(*RESTART, ask=_no_to("start"))
+    assert (report.exit_code, armed) == (11, [])
+    assert "The guard on the host goes on" in report.reasons[0].remedy
+    desk.faults = {"wait": StepFailed("boom", "it died")}
+    desk.run(*RESTART)
+    assert armed == [False], "a start that was made is left as it is"

@@ -77,7 +77,7 @@ class Script:
         self.verdicts = ["pass"]
         self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0))
         self.serving = serving
-        for name in (*NAMES, "choose"):
+        for name in (*NAMES, "choose", "record"):
             function = self._step(name)
             monkeypatch.setitem(registry.ACTS, name, function)
             monkeypatch.setattr(steps, name, function, raising=False)
@@ -127,12 +127,15 @@ class Script:
 
     def execute(self, on_failure: str = "restore") -> Report:
         other = {} if self.run.command == "deploy" else {"stage": "choose"}
+        names = [other.get(name, name) for name in NAMES]
+        if on_failure == "report":  # of a restart, which puts nothing in place
+            names = [*(name for name in NAMES[:-1] if name not in {"stage", "swap"}), "record"]
         playbook = Playbook.model_validate(
             {
                 "version": 1,
                 "name": "x",
                 "summary": "y",
-                "steps": [other.get(name, name) for name in NAMES],
+                "steps": names,
                 "on_failure": [] if on_failure == "report" else [on_failure],
             }
         )

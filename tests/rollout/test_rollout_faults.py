@@ -67,13 +67,14 @@ def test_anything_after_the_first_change_is_restored(
     monkeypatch.setattr(steps, "stop", note("stop"))
     run = Run("deploy", cast(Session, FakeSession()), Options(), target=1, origin=0)
     names = ("preflight", "lock", "stage", "guard", "stop", "swap")
+    rest = ("start", "wait", "smoke", "confirm")
     for name in set(names) - {"swap"}:
         monkeypatch.setitem(registry.ACTS, name, note(name))
     playbook = Playbook(
         version=1,
         name="deploy",
         summary="deploys",
-        steps=tuple(map(use, names)),
+        steps=tuple(map(use, (*names, *rest))),
         on_failure=(use("restore"),),
     )
     report = engine.execute(run, playbook)

@@ -23,9 +23,9 @@ opsctl runbook run hung ct200                # look, and ask before each step th
 ```
 
 A step with a star changes the service: it is asked for (`y`, `a` for all the rest, anything else
-is no), or `--yes` is given. A no before the first of them leaves everything as it was (exit 3);
-after it the report says where to go on (`--from STEP`). Whatever ends the client, the guard on the
-host ends the rest.
+is no), or `--yes` is given; so is arming the guard, after which the host carries it to an end by
+itself should this side be lost. A no before the first change leaves everything as it was (exit 3);
+after it (exit 11) the guard starts a service that ran and is left stopped.
 
 | runbook | when |
 |---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opsctl import errors
-from opsctl.errors import OpsctlError, Unreachable
+from opsctl.errors import OpsctlError, Refused, Unreachable
 from opsctl.events import Event
 from opsctl.playbook import Shelf
 from opsctl.report import Reason, Report
@@ -78,11 +79,14 @@ def _back(session: Session, shelf: Shelf, options: Options) -> Report:
 
 
 def _free(session: Session, options: Options) -> None:
-    """Give back the first restart's lock, which the second one takes for itself.
+    """Give back the first restart's lock, which the second one takes for itself, and call off the
+    guard where that one ended between stop and start.
 
     After a lost connection it is our lost program's, and the guard may wait for it.
     """
     try:
+        with contextlib.suppress(Refused):  # it never came to the lock
+            session.call("disarm_guard", well=False)
         session.remote.call("unlock")
     except Unreachable:
         session.emit(Event("reconnect", "start"))

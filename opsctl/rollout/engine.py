@@ -43,7 +43,7 @@ def execute(run: Run, playbook: Playbook, uses: Iterable[Use] | None = None) -> 
         failure, restored = _after(run, playbook, failure)
     if failure is None:
         return _finish(run, began)
-    if restored is None and not _left_between(run):
+    if restored is None and not _left_between(run, failure):
         guarding.disarm(run, well=False)
     return _failed(run, began, failure, restored=restored)
 
@@ -63,10 +63,11 @@ def _after(
     return left, restored
 
 
-def _left_between(run: Run) -> bool:
+def _left_between(run: Run, failure: StepFailed) -> bool:
     """Whether a service that ran is stopped and not started, or its files are not whole: that is
     the guard's to end, as it would be were this side lost."""
-    stopped = "stop" in run.done and "start" not in run.done
+    stopping = failure.code == _INTERRUPTED and any(each.step == "stop" for each in run.told)
+    stopped = ("stop" in run.done or stopping) and "start" not in run.done
     ran = run.unit_before is not None and run.unit_before.active
     return run.guarded and (run.swapped or (stopped and ran))
 
@@ -139,9 +140,10 @@ def _take(run: Run, each: Use, *, ordered: bool) -> None:
 
 def _on_interrupt(run: Run, playbook: Playbook) -> str:
     """What Ctrl-C set off, said at once: the way back takes as long as a load."""
-    if not playbook.restores:
-        host = run.session.host.name
-        return f"interrupted: the service is left as it is; opsctl status {host}"
+    ways_back = [each for each in playbook.on_failure if each.step == "restore"]
+    if all(conditions.against(run, each) for each in ways_back):
+        left = "as it is, or to the guard if it is stopped"
+        return f"interrupted: the service is left {left}; opsctl status {run.session.host.name}"
     back = "returning to what was there"
     if run.origin is not None:
         back = f"putting generation {run.origin} back"

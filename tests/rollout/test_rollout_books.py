@@ -274,6 +274,16 @@ def test_a_service_that_ran_and_is_left_stopped_is_the_guards(
     report = desk.run(*RESTART, ask=_no_to("start"))
     assert (report.exit_code, armed) == (11, [])
     assert "The guard on the host goes on" in report.reasons[0].remedy
+    stop = registry.ACTS["stop"]
+
+    def interrupted(run: Run) -> str:
+        stop(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(registry.ACTS, "stop", interrupted)
+    desk.run(*RESTART)
+    assert armed == []
+    monkeypatch.setitem(registry.ACTS, "stop", stop)
     desk.faults = {"wait": StepFailed("boom", "it died")}
     desk.run(*RESTART)
     assert armed == [False], "a start that was made is left as it is"

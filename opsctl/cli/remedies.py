@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ON_HOST: set[str] = {"diagnose", "unit render"}
 # Of these the ones with a NAME before HOST.
 NAMED: set[str] = set()
+# Their remedies end in a command of ssh's, to be pasted as it is.
+_PASTED = frozenset({"host_key_unknown", "host_key_changed"})
 
 
 def addressed(text: str, host: str, service: str = "") -> str:
@@ -40,6 +42,8 @@ def of_report(report: Report, host: str, service: str = "") -> Report:
 
     def reason(each: Reason) -> Reason:
         remedy = addressed(each.remedy, host, service)
+        if each.code in _PASTED:
+            return each.model_copy(update={"remedy": remedy})
         return each.model_copy(update={"remedy": _with_next(remedy, report, host, service)})
 
     data = dict(report.data)

@@ -78,7 +78,7 @@ def test_stopped_by_hand(light: LightLab) -> None:
     try:
         assert cause_of(light) == (11, "stopped", "service-down")
     finally:
-        light.inside(f"systemctl start {UNIT}")
+        light.inside(f"systemctl reset-failed {UNIT}; systemctl start {UNIT}")
 
 
 def test_a_server_that_accepts_and_never_answers(light: LightLab) -> None:
@@ -135,7 +135,9 @@ def test_somebody_elses_server_holds_the_port(light: LightLab) -> None:
     try:
         assert cause_of(light) == (11, "orphan_processes", "gpu-orphans")
     finally:
-        light.inside(f"kill {pid.strip()}; sleep 1; systemctl start {UNIT}")
+        light.inside(
+            f"kill {pid.strip()}; sleep 1; systemctl reset-failed {UNIT}; systemctl start {UNIT}"
+        )
 
 
 def test_a_lock_that_somebody_holds_while_it_is_down(light: LightLab) -> None:
@@ -148,7 +150,7 @@ def test_a_lock_that_somebody_holds_while_it_is_down(light: LightLab) -> None:
         assert (code, report["data"]["cause"]["name"]) == (12, "change_under_way")
         assert "ann@laptop" in report["data"]["cause"]["text"]
     finally:
-        light.inside(f"systemctl start {UNIT}")
+        light.inside(f"systemctl reset-failed {UNIT}; systemctl start {UNIT}")
 
 
 def test_a_host_that_rebooted_and_did_not_start_it(light: LightLab) -> None:

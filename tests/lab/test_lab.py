@@ -20,7 +20,7 @@ from opsctl.errors import LabUnavailable, Refused, UsageError
 from opsctl.inventory.models import Service
 from opsctl.lab import needs, pipconfig, recipe, state, tree
 from opsctl.lab.process import Process
-from opsctl.units.template import render_unit
+from opsctl.units.template import render_files
 
 NAMES = ("test-lab-a", "test-lab-b")
 
@@ -261,9 +261,18 @@ def test_systemd_reads_back_what_was_rendered(two_labs: tuple[lab.Lab, lab.Lab])
         unit="odd.service",
         python="/usr/bin/python3",
         model={"path": "/opt/with space/100%", "served_name": "n m"},
-        launch={"args": odd, "environment": {**values, "PYTHONPATH": "/run/fake"}},
+        launch={
+            "args": odd,
+            # There are no weights here for the check before a start to find.
+            "environment": {**values, "PYTHONPATH": "/run/fake", "OPSCTL_PRESTART_SKIP": "all"},
+        },
     )
-    unit = render_unit(service, resources.bundled("unit-templates"))
+    files = render_files(service, resources.bundled("unit-templates"))
+    written = [
+        f"mkdir -p {shlex.quote(str(Path(path).parent))} && "
+        f"printf %s {shlex.quote(text)} > {shlex.quote(path)}"
+        for path, text in files.items()
+    ]
     fake = (
         "import json, os, sys; from pathlib import Path\n"
         "Path('/run/fake/out').write_text(json.dumps([sys.argv[1:], dict(os.environ)]))\n"
@@ -275,7 +284,7 @@ def test_systemd_reads_back_what_was_rendered(two_labs: tuple[lab.Lab, lab.Lab])
             "mkdir -p /run/fake/sglang '/opt/with space/100%'",
             f"printf %s {shlex.quote(fake)} > /run/fake/sglang/launch_server.py",
             "touch /run/fake/sglang/__init__.py",
-            f"printf %s {shlex.quote(unit)} > /run/systemd/system/odd.service",
+            *written,
             "systemctl daemon-reload",
             "systemctl start odd",
             "for i in $(seq 50); do test -s /run/fake/out && break; sleep 0.1; done",

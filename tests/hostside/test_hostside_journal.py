@@ -85,7 +85,7 @@ def test_a_follower_goes_on_after_a_cursor(tools: Path) -> None:
     for after in ("", "s=1;i=2"):
         follower = journal.Follower("s.service", "i1", after)
         deadline = time.monotonic() + 20
-        while not asked.exists() and time.monotonic() < deadline:
+        while not (asked.exists() and asked.read_text()) and time.monotonic() < deadline:
             time.sleep(0.05)
         follower.close()
         words = asked.read_text()

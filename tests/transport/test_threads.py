@@ -59,7 +59,7 @@ def client(inner: Slow) -> httpx.AsyncClient:
 
 
 def test_many_at_once_and_whole() -> None:
-    inner = Slow()
+    inner = Slow(0.5)
 
     async def run() -> list[bytes]:
         found: dict[int, bytes] = {}

@@ -94,7 +94,7 @@ def test_findings_are_addressed_too() -> None:
         (Refused("no", remedy="mend it"), "mend it"),
         (Unreachable("gone", remedy="look at it"), "look at it; then: opsctl doctor alpha"),
         (Unreachable("gone", remedy="run `opsctl status`"), "run `opsctl status alpha`"),
-        (HostKeyUnknown("new", remedy="scan"), "scan; then: opsctl doctor alpha"),
+        (HostKeyUnknown("new", remedy="scan"), "scan"),
     ],
 )
 def test_what_a_host_says_is_addressed_on_the_way_out(

@@ -169,9 +169,7 @@ def _text(book: Playbook) -> Iterable[str]:
 def _step_lines(use: Use, mark: str) -> Iterable[str]:
     star = "*" if use.spec.effect == "changes" else " "
     yield f"{mark} {star}{use.name:12} {use.spec.does}"
-    given = [f"{key} {value}" for key, value in use.given.items()]
-    given += [f"when {' and '.join(use.when)}"] if use.when else []
-    given += [f"unless {' or '.join(use.unless)}"] if use.unless else []
+    given = [*(f"{key} {value}" for key, value in use.given.items()), *use.held]
     if given:
         yield f"{'':18}({', '.join(given)})"
 

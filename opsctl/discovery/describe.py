@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from opsctl.discovery import arguments
+from opsctl.discovery.arguments import rest
 from opsctl.inventory import Launch, Service, Ssh
+from opsctl.sglang import arguments
 from opsctl.text import counted
 from opsctl.units.properties import parse_span
 
@@ -205,7 +206,7 @@ def _smoke(effective: Sequence[str], where: str) -> Iterator[str]:
 def _launch(unit: Facts) -> Iterator[str]:
     """Only what differs from the defaults."""
     own = unit["arguments"]
-    words = arguments.rest(unit["effective"] if own is None else own, unit["secrets"])
+    words = rest(unit["effective"] if own is None else own, unit["secrets"])
     lines: list[str] = []
     if unit["template"] not in {None, Launch.model_fields["template"].default}:
         lines.append(f"template: {_scalar(unit['template'])}")

@@ -93,6 +93,12 @@ class Use(BaseModel):
         return self.spec.takes.model_validate(self.given)
 
     @property
+    def held(self) -> list[str]:
+        """Its conditions, for a person."""
+        found = [f"when {' and '.join(self.when)}"] if self.when else []
+        return found + ([f"unless {' or '.join(self.unless)}"] if self.unless else [])
+
+    @property
     def name(self) -> str:
         """What `--from` and the events call it."""
         return self.label or self.step

@@ -59,10 +59,8 @@ def _lines(book: Playbook) -> Iterator[str]:
 
 def _row(number: int, use: Use) -> str:
     star = " *" if use.spec.effect == "changes" else ""
-    held = [f"{key}: {value}" for key, value in use.given.items()]
-    held += [f"when {' and '.join(use.when)}"] if use.when else []
-    held += [f"unless {' or '.join(use.unless)}"] if use.unless else []
-    return f"| {number} | `{use.name}`{star} | {use.spec.does} | {', '.join(held)} |"
+    given = [f"{key}: {value}" for key, value in use.given.items()]
+    return f"| {number} | `{use.name}`{star} | {use.spec.does} | {', '.join(given + use.held)} |"
 
 
 def _of(book: Playbook) -> Runbook:

@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from opsctl.events import Event, State
-from opsctl.playbook.spec import DrainArguments, SmokeArguments
+from opsctl.playbook.spec import DrainArguments
 from opsctl.rollout import diagnosing, examining, steps
 from opsctl.rollout.prove import emit_notes, prove, summary
 from opsctl.rollout.run import Run, StepFailed
 from opsctl.rollout.serving import last_incident, serving_of
-from opsctl.sglang import ServerError
+from opsctl.sglang import ServerError, arguments
 from opsctl.text import counted, duration
 
 # Seconds without a request before a server counts as idle, and between two looks.
 _IDLE_FOR: Final = 1.0
 _LOOK_EVERY: Final = 0.5
-# Arguments of SGLang's that name a folder of weights beside the model's.
-_DRAFT: Final = "--speculative-draft-model-path"
 
 
 def diagnose(run: Run) -> str:
@@ -46,10 +44,7 @@ def examine(run: Run) -> str:
     serving = serving_of(run.session, run.session.unit())
     if serving.verdict != "pass":
         return f"not sound: {serving.text}"
-    given = run.arguments
-    assert isinstance(given, SmokeArguments)
-    wanted = steps.wanted(run)
-    exam = examining.prepare(run.session, wanted)
+    exam = examining.prepare(run.session, steps.wanted(run))
     result = prove(run.session, strict=run.strict, patched=run.patched, exam=exam)
     run.smoke = result
     emit_notes(result, run.session.emit)
@@ -64,7 +59,7 @@ def weights(run: Run) -> str:
     """
     places = {"model": run.session.service.model.path}
     argv = run.session.unit().argv
-    draft = _option(argv, _DRAFT)
+    draft = arguments.value(argv, arguments.DRAFT)
     if draft is not None:
         places["draft"] = draft
     found = run.session.call("machine", weights=places)["filesystems"] or {}
@@ -93,16 +88,6 @@ def _weights_fault(place: Mapping[str, Any]) -> str:
     if not held or not held["files"]:
         return "the folder holds none"
     return "" if held["config"] else "config.json is not there"
-
-
-def _option(argv: tuple[str, ...], name: str) -> str | None:
-    """The value of an option of the unit's command line, whichever way it is written."""
-    for at, word in enumerate(argv):
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-        if word == name and at + 1 < len(argv):
-            return argv[at + 1]
-    return None
 
 
 def orphans(run: Run) -> str:

@@ -6,7 +6,7 @@ A step raises an `OpsctlError` while nothing is changed, and `StepFailed` after 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from opsctl.rollout.plan import Plan
 from opsctl.rollout.prove import emit_notes, prove, summary, verdict_of
 from opsctl.rollout.run import Run, StepFailed, furthest
 from opsctl.rollout.session import whoami
+from opsctl.rollout.unitplan import UnitInstall
 from opsctl.text import counted
 from opsctl.units.properties import Unit
 
@@ -145,25 +146,9 @@ def stage(run: Run) -> str:
     argv = unitplan.arguments(plan.unit_changes) or []
     if not argv and run.unit_before is not None:
         argv = list(run.unit_before.argv)
-    target = {
-        **plan.target,
-        "who": whoami(),
-        "why": run.options.why,
-        "argv": redact(" ".join(argv)).split(),  # what keys it names are nobody's to keep
-    }
-    record = run.session.call(
-        "stage",
-        target=target,
-        contents=plan.contents,
-        seen=plan.seen,
-        found_set=plan.installed,
-        adopted=list(plan.adopted),
-        timeout=180,
-    )
-    run.target = int(record["number"])
-    run.origin = int(record["predecessor"])
-    files = counted(len(plan.changes) + len(plan.unit_changes), "file")
-    return f"{files} as generation {run.target}"
+    files = len(plan.changes) + len(plan.unit_changes)
+    adopted = list(plan.adopted)
+    return _stage(run, plan, argv, files, found_set=plan.installed, adopted=adopted)
 
 
 def stage_unit(run: Run) -> str:
@@ -171,22 +156,21 @@ def stage_unit(run: Run) -> str:
     made = run.unit_install
     assert made is not None
     argv = unitplan.arguments(made.changes) or Unit.from_show(made.facts["unit"]).argv
+    return _stage(run, made, argv, len(made.changes), found_set=made.target["set"])
+
+
+def _stage(run: Run, made: Plan | UnitInstall, argv: Sequence[str], files: int, **more: Any) -> str:
     target = {
         **made.target,
         "who": whoami(),
         "why": run.options.why,
-        "argv": redact(" ".join(argv)).split(),
+        "argv": redact(" ".join(argv)).split(),  # what keys it names are nobody's to keep
     }
     record = run.session.call(
-        "stage",
-        target=target,
-        contents=made.contents,
-        seen=made.seen,
-        found_set=made.target["set"],
-        timeout=180,
+        "stage", target=target, contents=made.contents, seen=made.seen, timeout=180, **more
     )
     run.target, run.origin = int(record["number"]), int(record["predecessor"])
-    return f"{counted(len(made.changes), 'file')} as generation {run.target}"
+    return f"{counted(files, 'file')} as generation {run.target}"
 
 
 def guard(run: Run) -> str:

@@ -21,7 +21,7 @@ from opsctl.rollout.drift import changed_files
 from opsctl.rollout.reports import EXITS
 from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session, StartJournal
-from opsctl.sglang import ServerError
+from opsctl.sglang import ServerError, arguments
 from opsctl.triage import Facts, Judgement, Start, judge
 from opsctl.triage.differences import differences
 from opsctl.triage.facts import Http
@@ -162,10 +162,9 @@ def _health(session: Session, seconds: float) -> bool | None:
 def weights(session: Session) -> dict[str, str]:
     """The folders of the target's and of the drafter's weights, by the inventory."""
     found = {"target": session.service.model.path}
-    for word in session.service.launch.args:
-        name, _, value = word.partition("=")
-        if name == "--speculative-draft-model-path" and value.startswith("/"):
-            found["drafter"] = value
+    draft = arguments.value(session.service.launch.args, arguments.DRAFT)
+    if draft is not None and draft.startswith("/"):
+        found["drafter"] = draft
     return found
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from opsctl import inventory
 from opsctl.discovery import describe, one_host
-from opsctl.discovery.arguments import groups, rest, value
+from opsctl.discovery.arguments import rest
 from opsctl.inventory import Ssh
+from opsctl.sglang.arguments import groups, value
 
 SSH = Ssh(address="10.1.2.200", user="root", port=2200)
 INSTALL = {"version": "0.5.12.post1", "editable": False, "package_dir": "/p/sglang"}

@@ -16,6 +16,7 @@ from opsctl.playbook.spec import ChooseArguments, DrainArguments, RoomArguments
 from opsctl.rollout import care, choosing, room
 from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
+from opsctl.sglang.arguments import DRAFT, value
 from opsctl.units.properties import Unit
 
 GIB = 1 << 30
@@ -212,7 +213,7 @@ def test_weights_that_are_there() -> None:
     ],
 )
 def test_the_drafters_path_however_it_is_given(argv: tuple[str, ...], path: str | None) -> None:
-    assert care._option(argv, "--speculative-draft-model-path") == path
+    assert value(argv, DRAFT) == path
 
 
 def orphan(pid: int, left: str = "") -> dict[str, Any]:

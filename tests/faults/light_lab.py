@@ -13,11 +13,13 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+import pytest
 import yaml
 
 from opsctl import lab
@@ -345,6 +347,21 @@ class LightLab:
         words = f"python3 /opt/faults/fault_look.py {self.state} {self.site} {self.unit}"
         found: dict[str, Any] = json.loads(self.inside(words))
         return found
+
+
+Kind = TypeVar("Kind", bound=LightLab)
+
+
+@contextlib.contextmanager
+def running(kind: type[Kind], name: str, folders: pytest.TempPathFactory) -> Iterator[Kind]:
+    """A new one, gone afterwards. Two runs of the tests on one machine have labs of their own, by
+    OPSCTL_TEST_LAB."""
+    found = kind(f"{os.environ.get('OPSCTL_TEST_LAB', 'opsctl-it')}-{name}", folders.mktemp(name))
+    found.up()
+    try:
+        yield found
+    finally:
+        found.down()
 
 
 def whole(versions: dict[str, int]) -> int:

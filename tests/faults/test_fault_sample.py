@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from fault_cases import BY_NAME, Case, Fault, connection_reset, run_case
 from fault_random import QUICK, run_one
-from light_lab import LightLab, Mixture, contents, part, whole
+from light_lab import LightLab, Mixture, contents, part, running, whole
 
 pytestmark = [pytest.mark.timeout(300)]
 lab = pytest.mark.lab
@@ -16,12 +16,8 @@ lab = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("fault-sample", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "fault-sample", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @lab

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from light_lab import PORT, PYTHON, SERVICE, UNIT, LightLab
+from light_lab import PORT, PYTHON, SERVICE, UNIT, LightLab, running
 
 from opsctl import lab as labs
 from opsctl.transport.connect import SshRemote, connect
@@ -28,12 +28,8 @@ SERVE = f"{PYTHON} -m sglang.launch_server --served-model-name other"
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("triage-orphans", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "triage-orphans", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from light_lab import PORT, PYTHON, LightLab
-from workbench import LAB
+from light_lab import PORT, PYTHON, LightLab, running
 
 from opsctl import inventory, lab
 
@@ -49,12 +48,8 @@ _FILES = {
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab(f"{LAB}-init", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "init", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from light_lab import LOAD, Client, LightLab
-from workbench import LAB
+from light_lab import LOAD, Client, LightLab, running
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab(f"{LAB}-light", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "light", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 def opsctl(light: LightLab, *words: str) -> tuple[int, dict[str, Any]]:

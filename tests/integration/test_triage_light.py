@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from fault_rigs import mount_name, own_disk
-from light_lab import PORT, PYTHON, SERVICE, SITE, STATE, UNIT, LightLab
+from light_lab import PORT, PYTHON, SERVICE, SITE, STATE, UNIT, LightLab, running
 
 from opsctl import lab as labs
 from opsctl.inventory import Host
@@ -22,12 +22,8 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.lab]
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("triage-light-test", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "triage", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from light_lab import UNIT, LightLab
+from light_lab import UNIT, LightLab, running
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -37,12 +37,8 @@ ExecStopPost=/usr/bin/pkill -9 python
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("unit-commands", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "unit-commands", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 def opsctl(light: LightLab, *words: str) -> tuple[int, dict[str, Any], str]:

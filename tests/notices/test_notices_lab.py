@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from light_lab import LOAD, STATE, Client, LightLab
+from light_lab import LOAD, STATE, Client, LightLab, running
 from notice_receiver import SECRET, Answer, Receiver, receiver
 
 from opsctl.hostside import notice
@@ -19,12 +19,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab("notices-light", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightLab, "notices-light", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture

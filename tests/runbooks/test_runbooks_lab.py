@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from light_lab import running
 from runbook_faults import FAULTS, Fault, follow, show
 from runbook_rigs import LightRig
 
@@ -14,12 +15,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightRig]:
-    found = LightRig("runbooks", tmp_path_factory.mktemp("light"))
-    found.up()
-    try:
+    with running(LightRig, "runbooks", tmp_path_factory) as found:
         yield found
-    finally:
-        found.down()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.runbook}: {f.what}")

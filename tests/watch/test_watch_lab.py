@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 from fault_proxy import Proxy
-from light_lab import HERE, PORT, UNIT, LightLab
+from light_lab import HERE, PORT, UNIT, LightLab, running
 from pseudo_terminal import Terminal
 from watch_samples import ARGS, CRASH, decode
 
 from opsctl import lab
-
-sys.path.append(str(HERE.parent / "integration"))
-from workbench import LAB
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 ROOT = HERE.parents[1]
@@ -29,14 +26,10 @@ Watch = Callable[..., Terminal]
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightLab]:
-    found = LightLab(f"{LAB}-watch", tmp_path_factory.mktemp("watch"))
-    found.up()
-    load = {"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 250, "num_pending_tokens": 0}
-    found.inside(f"echo '{json.dumps(load)}' > /run/light-load")
-    try:
+    with running(LightLab, "watch", tmp_path_factory) as found:
+        load = {"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 250, "num_pending_tokens": 0}
+        found.inside(f"echo '{json.dumps(load)}' > /run/light-load")
         yield found
-    finally:
-        found.down()
 
 
 @pytest.fixture

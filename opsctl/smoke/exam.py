@@ -11,7 +11,7 @@ from typing import Any
 
 from opsctl.baseline import Baseline, Prompt
 from opsctl.sglang import DecodeBatch, Load
-from opsctl.smoke import answered, lossless, speculation
+from opsctl.smoke import answered, lossless, nan, speculation
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, accept_len_alone
@@ -79,6 +79,7 @@ def judge(exam: Exam, seen: Seen) -> Iterator[Check]:
     """Every check of the level, in the order in which an operator would read them."""
     yield from answered.checks(seen.ran, exam.prompts, exam.baseline, healthy=seen.healthy)
     yield from lossless.checks(seen.ran, exam.baseline, exam.facts.captured, exam.no_baseline)
+    yield nan.check(seen.ran, exam.baseline)
     yield from speculation.checks(seen.ran, exam.facts, seen.lines, exam.thresholds, exam.previous)
     yield _pool(seen.loads, seen.before)
 

@@ -17,11 +17,11 @@ CheckVerdict = Literal["pass", "fail", "inconclusive", "skipped"]
 # right either, and drafts that are all believed make wrong text. docs/smoke.md describes each.
 KINDS: Final = (
     "crash_at_concurrency", "crash_on_shrinking_batch", "crash_on_hang_up", "crash",
-    "false_healthy", "hang", "implausible_acceptance", "zero_acceptance", "verify_path_unused",
-    "cache_divergence", "graph_divergence", "batch_divergence", "verify_divergence",
-    "degenerate_output", "text_divergence", "empty_output", "truncated_output", "wrong_answer",
-    "bad_finish", "not_streamed", "stream_divergence", "kv_pool_leak", "acceptance_collapse",
-    "acceptance_regression", "cuda_graph_unused",
+    "false_healthy", "hang", "nan_output", "implausible_acceptance", "zero_acceptance",
+    "verify_path_unused", "cache_divergence", "graph_divergence", "batch_divergence",
+    "verify_divergence", "degenerate_output", "text_divergence", "empty_output", "truncated_output",
+    "wrong_answer", "bad_finish", "not_streamed", "stream_divergence", "kv_pool_leak",
+    "acceptance_collapse", "acceptance_regression", "cuda_graph_unused",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ CHECKS: Final = (
     "chat_answered", "chat_tokens", "chat_text", "generate_answered", "generate_tokens",
     "generate_text", "answers_agree", "verify_path", "accept_length", "unit_active", "same_start",
     "no_restart", "journal", "answered", "finish", "text", "short_answers", "streaming", "hang_up",
-    "context_limit", "lossless", "canary", "cuda_graphs", "verify_steps", "acceptance",
+    "context_limit", "lossless", "nan", "canary", "cuda_graphs", "verify_steps", "acceptance",
     "acceptance_in_batches", "acceptance_before", "kv_pool",
 )  # fmt: skip
 

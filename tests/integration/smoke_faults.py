@@ -237,6 +237,19 @@ FAULTS: Final = (
         },
         ("false_healthy",),
     ),
+    Fault(
+        "nan-in-batches",
+        "the target's logits are NaN where two requests share a batch",
+        "DDTreeVerifyInput.verify",
+        {
+            _INFO: (
+                _STUCK[0],
+                "        if len(batch.reqs) > 1:\n"
+                "            logits_output.next_token_logits.fill_(float('nan'))\n" + _STUCK[0],
+            )
+        },
+        ("nan_output",),
+    ),
 )
 
 

@@ -162,9 +162,39 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_beginning_at_a_step_keeps_what_the_rest_stands_on() -> None:
     restart = OWN.load("restart")
-    names = [each.name for each in restart.beginning_at("start")]
+    names = [each.name for each in restart.beginning_at("start").steps]
     assert names == ["preflight", "lock", "guard", "start", "wait", "smoke", "record"]
-    assert restart.beginning_at("preflight") == restart.steps
+    assert restart.beginning_at("preflight").steps == restart.steps
+
+
+def test_what_is_left_out_may_not_be_needed() -> None:
+    """Whether a generation is returned to is known once `choose` has looked, before the lock."""
+    beginning = OWN.load("crash-loop", runbook=True).beginning_at("start")
+    assert [each.name for each in beginning.looks] == ["diagnose", "orphans", "choose"]
+    assert beginning.rest[0].name == "preflight"
+    ((lacking, why),) = beginning.lacking
+    assert lacking.name == "confirm"
+    assert why == "confirm needs swap, which beginning at start leaves out"
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "nearest"),
+    [
+        ("crash-loop", "start", "stop"),
+        ("crash-loop", "record", "stop"),
+        ("hung", "record", "wait"),
+        ("hung", "wait", "wait"),
+    ],
+)
+def test_the_nearest_step_at_which_it_can_begin(name: str, step: str, nearest: str) -> None:
+    assert OWN.load(name, runbook=True).nearest_beginning(step) == nearest
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.stem)
+def test_the_nearest_can_always_be_begun_at(path: Path) -> None:
+    book = load(path)
+    for each in book.steps:
+        assert not book.beginning_at(book.nearest_beginning(each.name)).lacking
 
 
 @pytest.mark.parametrize(

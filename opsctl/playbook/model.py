@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,9 @@ from opsctl.playbook.spec import (
     StepSpec,
 )
 from opsctl.text import did_you_mean
+
+# Each is held against all that come before it.
+_MOST_STEPS: Final = 100
 
 
 class Use(BaseModel):
@@ -141,8 +144,8 @@ class Playbook(BaseModel):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     summary: str = Field(min_length=1)
     runbook: Runbook | None = None
-    steps: tuple[Use, ...] = Field(min_length=1)
-    on_failure: tuple[Use, ...] = ()
+    steps: tuple[Use, ...] = Field(min_length=1, max_length=_MOST_STEPS)
+    on_failure: tuple[Use, ...] = Field(default=(), max_length=_MOST_STEPS)
 
     @model_validator(mode="after")
     def _in_an_order_that_works(self) -> Playbook:

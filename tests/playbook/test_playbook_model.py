@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from opsctl import yamltext
 from opsctl.errors import EXIT_USAGE, UsageError
 from opsctl.playbook import CONDITIONS, SPECS, Playbook, Shelf, load, use
 from opsctl.playbook.page import text as page_text
@@ -147,6 +148,22 @@ def test_all_faults_of_form_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load(written(tmp_path, text))
     assert len(caught.value.message.splitlines()) == 2
+
+
+def test_a_huge_one_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list reads every file of a folder, whatever lies there."""
+    monkeypatch.setattr(yamltext, "compose", lambda _: pytest.fail("it was parsed"))
+    with pytest.raises(UsageError) as caught:
+        load(written(tmp_path, GOOD + "# more\n" * 5000))
+    assert caught.value.message == f"{tmp_path / 'p.yaml'}: it has more than 32,768 characters"
+    assert caught.value.remedy
+
+
+def test_one_of_too_many_steps(tmp_path: Path) -> None:
+    """Each is held against all before it: it would take minutes."""
+    more = "".join(f"  - {{step: stacks, name: s{n}}}\n" for n in range(100))
+    with pytest.raises(UsageError, match=r"p\.yaml:4: steps: tuple should have at most 100 items"):
+        load(written(tmp_path, GOOD.replace("on_failure", more + "on_failure")))
 
 
 def test_one_that_cannot_be_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from opsctl.hostside.errors import HostFault
 from opsctl.journal import Diagnosis, Entry, redact
 from opsctl.report import Reason, Report
 from opsctl.rollout import diagnosing
-from opsctl.rollout.drift import changed_files
+from opsctl.rollout.drift import changed_files, changed_unit_files
 from opsctl.rollout.reports import EXITS
 from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session, StartJournal
@@ -205,7 +205,7 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
         swap=host.get("swap"),
         state_fault=host.get("state_fault"),
         drift=changed_files(host) if host else (),
-        unit_drift=_unit_drift(host),
+        unit_drift=changed_unit_files(host) if host else (),
         version=str((host.get("install") or {}).get("version") or ""),
         weights=weights(session),
         budget=service.load.budget,
@@ -227,22 +227,6 @@ def _starts(answers: Answers, unit: Unit | None, patched: Sequence[str]) -> list
         return diagnosing.of_start(journal, look, patched)
 
     return starts(entries, diagnose)
-
-
-def _unit_drift(host: Mapping[str, Any]) -> list[str]:
-    """The unit's files that opsctl wrote and a hand has changed since."""
-    import base64
-    import hashlib
-
-    recorded = (host.get("generation") or {}).get("unit") or {}
-    now = (host.get("unit_files") or {}).get("files") or {}
-    found = []
-    for path, each in recorded.items():
-        data = base64.b64decode(now[path]) if path in now else None
-        digest = None if data is None else hashlib.sha256(data).hexdigest()
-        if digest != each.get("sha256"):
-            found.append(path)
-    return sorted(found)
 
 
 def report_of(

@@ -27,6 +27,13 @@ def changed_files(facts: Mapping[str, Any]) -> list[str]:
     )
 
 
+def reinstalled_files(facts: Mapping[str, Any]) -> list[str]:
+    """Those of `changed_files` that are the wheel's own again, as after a reinstall."""
+    now = facts.get("install", {}).get("files", {})
+    odd = changed_files(facts)
+    return [path for path in odd if now[path]["sha256"] == now[path]["record_sha256"]]
+
+
 def changed_unit_files(facts: Mapping[str, Any]) -> list[str]:
     """The same of the unit's own files, by their paths; of that with secrets the host tells the
     hash alone."""

@@ -10,7 +10,7 @@ from opsctl.errors import Refused
 from opsctl.report import Reason, Report
 from opsctl.rollout import drift, guard_text
 from opsctl.rollout.doctor import Finding
-from opsctl.rollout.drift import adopted_text, changed_files, changed_unit_files
+from opsctl.rollout.drift import adopted_text, changed_files, changed_unit_files, reinstalled_files
 from opsctl.rollout.plan import require_install
 from opsctl.rollout.session import Session
 from opsctl.rollout.way_back import rollback_target
@@ -103,7 +103,7 @@ def _files(facts: Mapping[str, Any], install: Mapping[str, Any], host: str) -> I
         return
     odd = changed_files(facts)
     now = install["files"]
-    back = [path for path in odd if now[path]["sha256"] == now[path]["record_sha256"]]
+    back = reinstalled_files(facts)
     if back:
         yield Finding(
             "reinstalled",

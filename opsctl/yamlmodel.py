@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -17,6 +17,9 @@ Loc = tuple[str | int, ...]
 _Model = TypeVar("_Model", bound=BaseModel)
 # Makes the error of a message and a remedy.
 Fail = Callable[[str, str], OpsctlError]
+# Far more than an inventory of a hundred hosts has. PyYAML takes a second for some 30,000
+# characters on a busy machine.
+_MOST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,25 @@ class Document:
     lines: Mapping[Loc, int]
 
 
-def read(path: Path, fail: Fail) -> Document:
-    """Parse the file at `path`.
+def read(path: Path, fail: Fail, most: int = _MOST) -> Document:
+    """Parse the file at `path`, which may have `most` characters.
 
     Raises:
         OpsctlError: `fail`'s, of a file that cannot be read, is not YAML of the safe subset, is
             too large, or repeats a key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(most + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise fail(
             f"{path}: cannot be read: {error}", "it has to be a file of UTF-8 text"
         ) from None
+    if len(text) > most:
+        raise fail(
+            f"{path}: it has more than {most:,} characters",
+            "is it the file that was meant? One for opsctl is far shorter",
+        )
     try:
         node = yamltext.compose(text)
         lines: dict[Loc, int] = {}

@@ -19,6 +19,8 @@ Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
 # Characters a token of English, between which tokenizers lie: so many make a text long enough, and
 # so few tell whether it is too long.
 _MOST, _LEAST = 5, 3
+# Characters of a file: a prompt may fill a long context.
+_LONGEST = 16 << 20
 
 
 _FORM = "opsctl/baseline/prompts.yaml in the repository shows the form"
@@ -88,7 +90,7 @@ def read(path: Path) -> tuple[Prompt, ...]:
     Raises:
         UsageError: it cannot be read, or is not of that form.
     """
-    document = yamlmodel.read(path, _invalid)
+    document = yamlmodel.read(path, _invalid, _LONGEST)
     prompts = yamlmodel.model(document, _File, _invalid, remedy=_FORM).prompts
     ids = [prompt.id for prompt in prompts]
     twice = next((each for each in ids if ids.count(each) > 1), None)

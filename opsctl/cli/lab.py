@@ -11,6 +11,7 @@ import typer
 from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
+from opsctl.cli.examples import Group
 from opsctl.errors import UsageError
 from opsctl.text import counted, did_you_mean
 
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from opsctl.report import Report
 
 app = typer.Typer(help="A disposable CT200: up, down, status, ssh, reset.", no_args_is_help=True)
+
+
+def register(group: typer.Typer) -> None:
+    """Add this module's commands to `group`."""
+    group.add_typer(app, name="lab", cls=Group)
+
 
 DEFAULT = "ct200-lab"
 

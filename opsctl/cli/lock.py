@@ -10,11 +10,17 @@ from typer.core import TyperCommand
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host
+from opsctl.cli.examples import Group
 
 if TYPE_CHECKING:
     from opsctl.report import Report
 
 app = typer.Typer(help="The lock of a service: show, take, release.", no_args_is_help=True)
+
+
+def register(group: typer.Typer) -> None:
+    """Add this module's commands to `group`."""
+    group.add_typer(app, name="lock", cls=Group)
 
 
 def show(command: Command, session: Any) -> Report:

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opsctl.cli.context import Command, on_host
+from opsctl.cli.examples import Group
 from opsctl.cli.terminal import plain
 
 if TYPE_CHECKING:
     from opsctl.report import Report
 
 app = typer.Typer(help="Who is told of a rollout, by webhook.", no_args_is_help=True)
+
+
+def register(group: typer.Typer) -> None:
+    """Add this module's commands to `group`."""
+    group.add_typer(app, name="notices", cls=Group)
 
 
 def send_test(

@@ -11,6 +11,7 @@ import typer
 from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, run
+from opsctl.cli.examples import Group
 from opsctl.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from opsctl.text import counted, did_you_mean
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from opsctl.report import Report
 
 app = typer.Typer(help="List, show, check, sign and verify the patch sets.", no_args_is_help=True)
+
+
+def register(group: typer.Typer) -> None:
+    """Add this module's commands to `group`."""
+    group.add_typer(app, name="patches", cls=Group)
+
 
 NameArgument = Annotated[
     str | None,

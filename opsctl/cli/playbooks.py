@@ -12,6 +12,7 @@ import typer
 from opsctl.cli import completion
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, run, somebody_there
+from opsctl.cli.examples import Group
 from opsctl.cli.smoke import BaselineOption, PromptsOption
 from opsctl.cli.terminal import DECLINED
 from opsctl.errors import EXIT_OK, OpsctlError, Refused, UsageError
@@ -27,6 +28,13 @@ playbook = typer.Typer(
 runbook = typer.Typer(
     help="What to do when the service is in trouble: list, show, run.", no_args_is_help=True
 )
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to `app`."""
+    app.add_typer(runbook, name="runbook", cls=Group)
+    app.add_typer(playbook, name="playbook", cls=Group)
+
 
 NameArgument = Annotated[
     str,

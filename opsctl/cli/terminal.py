@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
@@ -41,7 +42,11 @@ def console(stream: TextIO) -> Console:
     from rich.console import Console  # 65 ms of CPU, which --help need not pay
 
     # Messages are data: no colours by guess, and a ":key:" in one is not an emoji.
-    return Console(file=stream, highlight=False, emoji=False, soft_wrap=True)
+    # A terminal that redraws nothing gets what a file does: of rich's bars it would show none.
+    redraws = None if os.environ.get("TERM") != "dumb" else False
+    return Console(
+        file=stream, force_terminal=redraws, highlight=False, emoji=False, soft_wrap=True
+    )
 
 
 def _escape(text: str) -> str:

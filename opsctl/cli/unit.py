@@ -9,12 +9,18 @@ import typer
 
 from opsctl.cli import options as opt
 from opsctl.cli.context import Command, ask, chosen_options, on_host, run
+from opsctl.cli.examples import Group
 from opsctl.cli.terminal import plain
 
 if TYPE_CHECKING:
     from opsctl.report import Report
 
 app = typer.Typer(help="The unit's own files: render, diff, install, lint.", no_args_is_help=True)
+
+
+def register(group: typer.Typer) -> None:
+    """Add this module's commands to `group`."""
+    group.add_typer(app, name="unit", cls=Group)
 
 
 @app.command()

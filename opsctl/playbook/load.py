@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from opsctl import resources, yamlmodel
 from opsctl.errors import UsageError
@@ -11,6 +12,8 @@ from opsctl.playbook.model import Playbook
 from opsctl.text import did_you_mean
 
 RUNBOOKS = "runbooks"
+# Characters of a file; opsctl's own have 2,000 at the most. A folder of them is read for a list.
+_MOST: Final = 1 << 15
 _REMEDY = "`opsctl playbook steps` lists the steps, their arguments and the conditions"
 
 
@@ -22,7 +25,7 @@ def load(path: Path) -> Playbook:
             that there is not, or has its steps in an order that cannot work. All faults of its
             form are named, each with its line.
     """
-    document = yamlmodel.read(path, _invalid)
+    document = yamlmodel.read(path, _invalid, _MOST)
     playbook = yamlmodel.model(document, Playbook, _invalid, remedy=_REMEDY)
     if playbook.name != path.stem:
         line = document.lines.get(("name",), 1)

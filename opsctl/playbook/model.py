@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,6 +28,9 @@ from opsctl.playbook.spec import (
     StepSpec,
 )
 from opsctl.text import did_you_mean
+
+# Each is held against all that come before it.
+_MOST_STEPS: Final = 100
 
 
 class Use(BaseModel):
@@ -139,8 +144,8 @@ class Playbook(BaseModel):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     summary: str = Field(min_length=1)
     runbook: Runbook | None = None
-    steps: tuple[Use, ...] = Field(min_length=1)
-    on_failure: tuple[Use, ...] = ()
+    steps: tuple[Use, ...] = Field(min_length=1, max_length=_MOST_STEPS)
+    on_failure: tuple[Use, ...] = Field(default=(), max_length=_MOST_STEPS)
 
     @model_validator(mode="after")
     def _in_an_order_that_works(self) -> Playbook:
@@ -188,11 +193,12 @@ class Playbook(BaseModel):
     def has(self, step: str) -> bool:
         return any(each.step == step for each in self.steps)
 
-    def beginning_at(self, name: str) -> tuple[Use, ...]:
+    def beginning_at(self, name: str) -> Beginning:
         """The steps from `name` on, and those before it that later ones stand on.
 
         Raises:
-            ValueError: there is no such step, or one of the rest needs a step that is left out.
+            ValueError: there is no such step, or one of the rest needs a step that is left out,
+                whatever that finds which is not.
         """
         names = [each.name for each in self.steps]
         if name not in names:
@@ -202,16 +208,44 @@ class Playbook(BaseModel):
             )
         at = names.index(name)
         kept = [each for each in self.steps[:at] if each.spec.always]
-        rest = self.steps[at:]
         done: set[str] = set()
-        for each in (*kept, *rest):
+        lacking: list[tuple[Use, str]] = []
+        for each in (*kept, *self.steps[at:]):
             group = each.spec.unmet(done)
             if group is not None:
-                raise ValueError(
-                    f"{each.name} needs {_either(group)}, which beginning at {name} leaves out"
-                )
+                text = f"{each.name} needs {_either(group)}, which beginning at {name} leaves out"
+                if IMPLIED.keys().isdisjoint(each.when):
+                    raise ValueError(text)
+                lacking.append((each, text))
             done.add(each.step)
-        return (*kept, *rest)
+        settling = [i for i, each in enumerate(kept, 1) if each.step in IMPLIED.values()]
+        looks = max(settling, default=0)
+        return Beginning((*kept[:looks],), (*kept[looks:], *self.steps[at:]), (*lacking,))
+
+    def nearest_beginning(self, name: str, runs: Callable[[Use], bool] = lambda _: True) -> str:
+        """The last step, up to its step `name`, at which it can begin; `runs` says whether one with
+        conditions will run, as far as that is known."""
+        names = [each.name for each in self.steps]
+        for each in reversed(names[: names.index(name) + 1]):
+            with contextlib.suppress(ValueError):
+                if not any(runs(use) for use, _ in self.beginning_at(each).lacking):
+                    return each
+        return names[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A playbook from one of its steps on: `looks`, then `rest`. Once the looks are done it is
+    known whether the steps of `lacking` are to run, each of which needs one that is left out: with
+    why it cannot."""
+
+    looks: tuple[Use, ...]
+    rest: tuple[Use, ...]
+    lacking: tuple[tuple[Use, str], ...] = ()
+
+    @property
+    def steps(self) -> tuple[Use, ...]:
+        return (*self.looks, *self.rest)
 
 
 def _check_needs(each: Use, before: Sequence[Use], key: tuple[str, int]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Final, Literal
 
 from opsctl import errors
-from opsctl.errors import OpsctlError, UsageError
+from opsctl.errors import OpsctlError, Refused, UsageError
 from opsctl.events import Event
-from opsctl.playbook import CONDITIONS, Playbook, Use
+from opsctl.playbook import CONDITIONS, Beginning, Playbook, Use
+from opsctl.playbook.spec import PROOFS
 from opsctl.report import Reason, Report
 from opsctl.rollout import conditions, engine, lock_text, progress, registry
 from opsctl.rollout.plan import Plan
@@ -22,6 +23,10 @@ from opsctl.text import moment
 _WAITS: Final = frozenset({"wait", "follow", "drain"})
 # An entry of so long ago, seconds, is of a host that may be another by now.
 _STALE: Final = 86400.0
+# A proof that ended so says nothing against the start: it is made again of the same one.
+_START_STANDS: Final = frozenset(
+    {"interrupted", "budget_exceeded", "never_answered", "wrong_model"}
+)
 
 Kind = Literal["deploy", "rollback", "restart", "gate"]
 
@@ -52,34 +57,56 @@ def run(
 
     Raises:
         UsageError: `begin` is no step of it, or the rest cannot stand without what is left out.
+        Refused: it cannot as things are on the host, where it could otherwise.
         OpsctlError: nothing was changed on the host, and why.
     """
-    uses = _uses(book, begin)
+    beginning = Beginning((), book.steps)
+    if begin is not None:
+        beginning = _beginning(book, begin, session.host.name)
     rollout = Run(kind_of(book), session, options, plan=plan, ask=ask)
+    uses = _checked(rollout, book, begin or "", beginning)
     if dry:
-        return _rehearse(rollout, book, uses)
+        return _rehearse(rollout, book, uses, len(beginning.steps))
     log = progress.Log(session.host.name, session.service.name, book.name)
     rollout.began = log.begin
     try:
         report = engine.execute(rollout, book, uses)
     except OpsctlError as error:
-        raise _with_way_on(error, session, book, rollout) from None
+        raise _with_way_on(error, book, rollout) from None
     if report.exit_code in (errors.EXIT_OK, errors.EXIT_ROLLED_BACK):
         log.forget()
     return _told(report, book, rollout)
 
 
-def _uses(book: Playbook, begin: str | None) -> Sequence[Use]:
-    if begin is None:
-        return book.steps
+def _beginning(book: Playbook, begin: str, host: str) -> Beginning:
     try:
         return book.beginning_at(begin)
     except ValueError as error:
-        raise UsageError(
-            str(error),
-            remedy=f"opsctl {_noun(book)} show {book.name} lists its steps; without --from all run",
-            code="cannot_begin",
-        ) from None
+        remedy = f"opsctl {_noun(book)} show {book.name} lists its steps; without --from all run"
+        if any(use.name == begin for use in book.steps):
+            remedy = _command(book, host, book.nearest_beginning(begin))
+        raise UsageError(str(error), remedy=remedy, code="cannot_begin") from None
+
+
+def _checked(run: Run, book: Playbook, begin: str, beginning: Beginning) -> Iterator[Use]:
+    """Its looks, then the rest of its steps, if that can do without what is left out.
+
+    Raises:
+        Refused: it cannot, by what the looks found.
+    """
+    yield from beginning.looks
+    for use, why in beginning.lacking:
+        if not conditions.against(run, use):
+            raise Refused(
+                f"{why}, and {' and '.join(CONDITIONS[name] for name in use.when)}",
+                remedy=_command(book, run.session.host.name, book.nearest_beginning(begin)),
+                code="cannot_begin",
+            )
+    yield from beginning.rest
+
+
+def _command(book: Playbook, host: str, begin: str) -> str:
+    return f"opsctl {_noun(book)} run {book.name} {host} --from {begin}"
 
 
 def _noun(book: Playbook) -> str:
@@ -89,9 +116,11 @@ def _noun(book: Playbook) -> str:
 def _told(report: Report, book: Playbook, rollout: Run) -> Report:
     """The engine's report as this command's, with how to go on where it did not end well."""
     reasons = report.reasons
-    way_on = _way_on(book, rollout)
-    if report.exit_code in (errors.EXIT_NOT_RESTORED, errors.EXIT_INTERRUPTED) and way_on:
-        reasons = (*reasons, Reason(code="way_on", message="to go on from there", remedy=way_on))
+    if report.exit_code == errors.EXIT_NOT_RESTORED and report.data["restored"] is None:
+        way_on = _way_on(book, rollout, reasons[0].code)
+        if way_on:
+            going_on = Reason(code="way_on", message="to go on from there", remedy=way_on)
+            reasons = (*reasons, going_on)
     return report.model_copy(
         update={
             "command": f"{_noun(book)} run",
@@ -101,29 +130,33 @@ def _told(report: Report, book: Playbook, rollout: Run) -> Report:
     )
 
 
-def _with_way_on(error: OpsctlError, session: Session, book: Playbook, rollout: Run) -> OpsctlError:
+def _with_way_on(error: OpsctlError, book: Playbook, rollout: Run) -> OpsctlError:
     """Declined, say, or refused in the middle, with nothing changed."""
-    way_on = _way_on(book, rollout)
-    if way_on and rollout.told:
+    way_on = _way_on(book, rollout, error.code)
+    if way_on:
         error.remedy = f"{error.remedy}; to go on: {way_on}" if error.remedy else way_on
     return error
 
 
-def _way_on(book: Playbook, rollout: Run) -> str:
-    """The command that begins where this ended, if one can."""
-    last = next((told for told in reversed(rollout.told) if told.outcome == "failed"), None)
+def _way_on(book: Playbook, rollout: Run, code: str) -> str:
+    """The command that goes on where this ended of `code`, if it would be let and have anything to
+    do: what the guard ends, or has ended, is begun afresh."""
+    failed = next((told for told in rollout.told if told.outcome == "failed"), None)
     names = [use.name for use in book.steps]
-    if last is None or last.name not in names:
+    if failed is None or failed.name not in names or rollout.guarded or rollout.guard_report:
         return ""
-    try:
-        book.beginning_at(last.name)
-    except ValueError:
-        return ""
-    host = rollout.session.host.name
-    return f"opsctl {_noun(book)} run {book.name} {host} --from {last.name}"
+    begin = failed.name
+    if failed.step in PROOFS and code not in _START_STANDS:
+        before = book.steps[: names.index(begin)]
+        starts = [use.name for use in before if use.step == "stop"]
+        starts = starts or [use.name for use in before if use.step == "start"]
+        begin = starts[-1] if starts else begin
+    begin = book.nearest_beginning(begin, lambda use: not conditions.against(rollout, use))
+    longer = f" --budget {2 * rollout.budget:.0f}s" if code == "budget_exceeded" else ""
+    return _command(book, rollout.session.host.name, begin) + longer
 
 
-def _rehearse(rollout: Run, book: Playbook, uses: Sequence[Use]) -> Report:
+def _rehearse(rollout: Run, book: Playbook, uses: Iterable[Use], total: int) -> Report:
     """What would be done, in order. Steps that read are done as long as nothing would be changed
     before them: after that, what they found would not be what they will find."""
     began = time.time()
@@ -156,7 +189,7 @@ def _rehearse(rollout: Run, book: Playbook, uses: Sequence[Use]) -> Report:
     rollout.close_watch()
     failed = next((told for told in rollout.told if told.outcome == "failed"), None)
     count = sum(told.outcome == "would" for told in rollout.told)
-    text = f"{book.name}: {count} of {len(uses)} steps would follow; nothing was changed"
+    text = f"{book.name}: {count} of {total} steps would follow; nothing was changed"
     if failed is not None:
         text = f"{book.name}: it would end at {failed.name}: {failed.message}"
     return Report(

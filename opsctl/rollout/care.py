@@ -158,7 +158,9 @@ def drain(run: Run) -> str:
             return f"idle after {duration(now - began)}"
         if now - told > 1.0:
             told = now
-            run.session.emit(Event("drain", "progress", f"{counted(count, 'request')} under way"))
+            text = f"{counted(count, 'request')} under way"
+            numbers = {"elapsed_s": round(now - began, 1), "budget_s": given.timeout}
+            run.session.emit(Event("drain", "progress", text, numbers))
         time.sleep(_LOOK_EVERY)
     left = counted(_under_way(run) or 0, "request")
     return f"{left} under way still after {duration(given.timeout)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from opsctl import patchset as ps
 from opsctl.errors import Refused
+from opsctl.hostside import unitfiles
 from opsctl.text import counted
 
 REINSTALL = "reinstall the distribution (pip install --force-reinstall --no-deps)"
@@ -23,6 +25,28 @@ def changed_files(facts: Mapping[str, Any]) -> list[str]:
     return sorted(
         path for path, f in recorded.items() if path in now and now[path]["sha256"] != f["sha256"]
     )
+
+
+def reinstalled_files(facts: Mapping[str, Any]) -> list[str]:
+    """Those of `changed_files` that are the wheel's own again, as after a reinstall."""
+    now = facts.get("install", {}).get("files", {})
+    odd = changed_files(facts)
+    return [path for path in odd if now[path]["sha256"] == now[path]["record_sha256"]]
+
+
+def changed_unit_files(facts: Mapping[str, Any]) -> list[str]:
+    """The same of the unit's own files, by their paths; of that with secrets the host tells the
+    hash alone."""
+    recorded = (facts["generation"] or {}).get("unit") or {}
+    unit_files = facts.get("unit_files") or {}
+    there = unit_files.get("files") or {}
+
+    def now(path: str) -> str | None:
+        if path.endswith(unitfiles.SECRETS):
+            return unit_files.get("secrets")
+        return _hash(base64.b64decode(there[path])) if path in there else None
+
+    return sorted(path for path, file in recorded.items() if now(path) != file["sha256"])
 
 
 def adopted_text(generation: Mapping[str, Any] | None) -> str:

@@ -46,17 +46,35 @@ def pending(terms: Mapping[str, Any], unit: Unit | None = None) -> str:
     `unit` is a look at the service, by which the time of that end is known.
     """
     now = unit.time if unit is not None else None
-    goal = "starts the service" if terms["to"] is None else f"puts generation {terms['to']} back"
-    left = _left(terms, unit) if unit is not None else None
     when = "when the load's budget is over, or at once if the service dies"
-    if left is not None:
-        assert unit is not None
-        when = f"at {moment(unit.time + left, unit.time)} (in {duration(left)})" if left else "now"
     return (
-        f"the {terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'}, begun "
-        f"{moment(terms['armed'], now)}, has lost its client; the guard {goal} {when} unless it "
-        "is confirmed"
+        f"the {_rollout(terms)}, begun {moment(terms['armed'], now)}, has lost its client; the "
+        f"guard {_goal(terms)} {_when(terms, unit) or when} unless it is confirmed"
     )
+
+
+def brief(terms: Mapping[str, Any], unit: Unit | None, *, held: bool) -> str:
+    """The same in the width of a screen; `held`: its client, or the guard, has the lock."""
+    if held:
+        return f"armed for the {_rollout(terms)}"
+    when = _when(terms, unit) or "after the load's budget"
+    return f"{_goal(terms)} {when}: the {_rollout(terms)} lost its client"
+
+
+def _rollout(terms: Mapping[str, Any]) -> str:
+    return f"{terms.get('command') or 'rollout'} of {terms.get('who') or 'somebody'}"
+
+
+def _goal(terms: Mapping[str, Any]) -> str:
+    return "starts the service" if terms["to"] is None else f"puts generation {terms['to']} back"
+
+
+def _when(terms: Mapping[str, Any], unit: Unit | None) -> str:
+    """When the guard acts; empty where it is not known."""
+    left = _left(terms, unit) if unit is not None else None
+    if left is None or unit is None:
+        return ""
+    return f"at {moment(unit.time + left, unit.time)} (in {duration(left)})" if left else "now"
 
 
 def _left(terms: Mapping[str, Any], unit: Unit) -> float | None:

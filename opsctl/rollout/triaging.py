@@ -17,12 +17,13 @@ from opsctl.hostside.errors import HostFault
 from opsctl.journal import Diagnosis, Entry, redact
 from opsctl.report import Reason, Report
 from opsctl.rollout import diagnosing
-from opsctl.rollout.drift import changed_files
+from opsctl.rollout.drift import changed_files, changed_unit_files, reinstalled_files
 from opsctl.rollout.reports import EXITS
 from opsctl.rollout.serving import READY_TEXT
 from opsctl.rollout.session import Session, StartJournal
 from opsctl.sglang import ServerError, arguments
 from opsctl.triage import Facts, Judgement, Start, judge
+from opsctl.triage.causes import Cause
 from opsctl.triage.differences import differences
 from opsctl.triage.facts import Http
 from opsctl.triage.starts import starts
@@ -205,7 +206,8 @@ def facts_of(session: Session, answers: Answers, missing: Mapping[str, str]) -> 
         swap=host.get("swap"),
         state_fault=host.get("state_fault"),
         drift=changed_files(host) if host else (),
-        unit_drift=_unit_drift(host),
+        reinstalled=reinstalled_files(host) if host else (),
+        unit_drift=changed_unit_files(host) if host else (),
         version=str((host.get("install") or {}).get("version") or ""),
         weights=weights(session),
         budget=service.load.budget,
@@ -229,22 +231,6 @@ def _starts(answers: Answers, unit: Unit | None, patched: Sequence[str]) -> list
     return starts(entries, diagnose)
 
 
-def _unit_drift(host: Mapping[str, Any]) -> list[str]:
-    """The unit's files that opsctl wrote and a hand has changed since."""
-    import base64
-    import hashlib
-
-    recorded = (host.get("generation") or {}).get("unit") or {}
-    now = (host.get("unit_files") or {}).get("files") or {}
-    found = []
-    for path, each in recorded.items():
-        data = base64.b64decode(now[path]) if path in now else None
-        digest = None if data is None else hashlib.sha256(data).hexdigest()
-        if digest != each.get("sha256"):
-            found.append(path)
-    return sorted(found)
-
-
 def report_of(
     session: Session, facts: Facts, answers: Answers, judgement: Judgement, began: float
 ) -> Report:
@@ -254,8 +240,7 @@ def report_of(
     text = "nothing is wrong: it runs, answers, and nothing of the machine is amiss"
     if cause is not None:
         text = f"{cause.name}: {cause.text}"
-        command = f"opsctl runbook run {cause.runbook} {facts.host}" if cause.runbook else ""
-        remedy = "; ".join(each for each in (command, cause.remedy) if each)
+        remedy = "; ".join(filter(None, (_command(cause, facts.host), cause.remedy)))
         reasons = (Reason(code=cause.name, message=redact(cause.text), remedy=remedy),)
     took = round(time.time() - began, 3)
     return Report(
@@ -324,11 +309,15 @@ def data_of(facts: Facts, judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _cause(cause: Any, host: str) -> dict[str, Any] | None:
+def _command(cause: Cause, host: str) -> str:
+    return f"opsctl runbook run {cause.runbook} {host}" if cause.runbook else cause.command
+
+
+def _cause(cause: Cause | None, host: str) -> dict[str, Any] | None:
     if cause is None:
         return None
     found: dict[str, Any] = cause.to_json()
-    found["command"] = f"opsctl runbook run {cause.runbook} {host}" if cause.runbook else ""
+    found["command"] = _command(cause, host)
     return found
 
 

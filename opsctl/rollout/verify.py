@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opsctl import errors
 from opsctl.errors import Refused
-from opsctl.hostside import unitfiles
-from opsctl.patchset import sha256
 from opsctl.report import Reason, Report
 from opsctl.rollout import drift, guard_text
 from opsctl.rollout.doctor import Finding
-from opsctl.rollout.drift import adopted_text, changed_files
+from opsctl.rollout.drift import adopted_text, changed_files, changed_unit_files, reinstalled_files
 from opsctl.rollout.plan import require_install
 from opsctl.rollout.session import Session
 from opsctl.rollout.way_back import rollback_target
@@ -106,7 +103,7 @@ def _files(facts: Mapping[str, Any], install: Mapping[str, Any], host: str) -> I
         return
     odd = changed_files(facts)
     now = install["files"]
-    back = [path for path in odd if now[path]["sha256"] == now[path]["record_sha256"]]
+    back = reinstalled_files(facts)
     if back:
         yield Finding(
             "reinstalled",
@@ -162,22 +159,15 @@ def _package(facts: Mapping[str, Any], install: Mapping[str, Any], host: str) ->
 
 def _unit_files(facts: Mapping[str, Any], host: str) -> Iterator[Finding]:
     """The unit's own files, where the generation has them."""
-    generation = facts["generation"]
-    recorded = generation.get("unit") or {} if generation else {}
-    unit_files = facts.get("unit_files") or {}
-    there = unit_files.get("files", {})
-    for path, file in sorted(recorded.items()):
-        now = sha256(base64.b64decode(there[path])) if path in there else None
-        if path.endswith(unitfiles.SECRETS):
-            now = unit_files.get("secrets")
-        if now != file["sha256"]:
-            yield Finding(
-                "unit_file",
-                "fail",
-                f"{path} is not generation {generation['number']}'s",
-                f"opsctl rollback {host} {generation['number']} puts it back; "
-                f"opsctl plan {host} shows how it differs from the inventory",
-            )
+    for path in changed_unit_files(facts):
+        number = facts["generation"]["number"]
+        yield Finding(
+            "unit_file",
+            "fail",
+            f"{path} is not generation {number}'s",
+            f"opsctl rollback {host} {number} puts it back; "
+            f"opsctl plan {host} shows how it differs from the inventory",
+        )
 
 
 def _half_done(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opsctl.errors import Refused
-from opsctl.rollout.drift import changed_files
+from opsctl.rollout.drift import changed_files, changed_unit_files
 from opsctl.units.properties import Unit
 
 Records = Mapping[int, Mapping[str, Any]]  # every recorded generation, by its number
@@ -39,7 +39,8 @@ def rollback_target(
         return int(wanted if wanted is not None else facts["swap"]["from"])
     if wanted is not None:
         # The present one, named, means: put its files back over whatever a hand did.
-        in_place = wanted == current["number"] and not changed_files(facts)
+        odd = [*changed_files(facts), *changed_unit_files(facts)]
+        in_place = wanted == current["number"] and not odd
         return None if in_place else wanted
     # A rollback after a failed deploy must not go one release too far.
     last = recorded[max(recorded)]

@@ -14,11 +14,13 @@ Weight = Literal["fail", "inconclusive", "warn"]
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One thing that is wrong. `name` is stable, for scripts; `runbook` is None where no runbook
-    helps, and then `remedy` says what does. `evidence` is in the words of the host."""
+    helps, and then `command`, or else `remedy`, says what does. `evidence` is in the words of the
+    host."""
 
     name: str
     text: str
     runbook: str | None = None
+    command: str = ""
     remedy: str = ""
     evidence: tuple[str, ...] = ()
     weight: Weight = "fail"

@@ -49,8 +49,8 @@ class Facts:
 
     `starts` are the newest first. `machine` is the host's `machine`, `orphans` the list of its
     `find_orphans`, `generations` and `audit` its records, oldest first; `drift` are files that are
-    not as recorded. `budget` and `stall` (seconds) and `floor` (tokens a verify step) are the
-    inventory's.
+    not as recorded, of which `reinstalled` are the wheel's own again. `budget` and `stall`
+    (seconds) and `floor` (tokens a verify step) are the inventory's.
     """
 
     host: str
@@ -71,6 +71,7 @@ class Facts:
     swap: Record | None = None
     state_fault: Record | None = None
     drift: Sequence[str] = ()
+    reinstalled: Sequence[str] = ()
     unit_drift: Sequence[str] = ()
     version: str = ""
     weights: Mapping[str, str] = field(default_factory=dict)

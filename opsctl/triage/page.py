@@ -67,7 +67,7 @@ def _run(cause: Data | None) -> str:
 
 def _body(data: Data) -> Iterator[tuple[str, str]]:
     for each in data["also"][:2]:
-        book = f" [{each['runbook']}]" if each["runbook"] else ""
+        book = f" [{each['runbook'] or each['command']}]" if each["command"] else ""
         yield "also", f"{each['text']}{book}"
     yield "unit", _unit(data["unit"])
     yield "http", data["http"]["text"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from opsctl.journal.diagnosis import Confidence
 from opsctl.journal.rules import rule_base
 from opsctl.text import clock, counted, duration
 from opsctl.triage import kinds
@@ -16,6 +18,8 @@ _LOCK_GRACE: Final = 600.0
 _ENOUGH_STEPS: Final = 64
 # Without a batch for so long the scheduler is not merely busy, seconds.
 _QUIET: Final = 60.0
+# Files that are named of those that a hand has changed.
+_NAMED: Final = 3
 
 
 def change_under_way(facts: Facts) -> Cause | None:
@@ -76,12 +80,10 @@ def bad_patch_set(facts: Facts) -> Cause | None:
     if not blamed and not (suspect and crashed and not facts.ready):
         return None
     assert incident is not None
+    if facts.drift and changed is None:  # nothing speaks against what was recorded
+        return _by_hand(facts, f"{incident[1].kind}, and ", incident[1].lines[:2], "medium")
     evidence = list(incident[1].lines[:2])
     text = "the crash is in what the patch set changed"
-    if facts.drift:
-        files = counted(len(facts.drift), "file")
-        text = f"it crashes, and a hand has changed {files} of the package"
-        evidence.insert(0, f"not as recorded: {', '.join(facts.drift[:3])}")
     if changed is not None:
         name = f"generation {changed['number']} ({_label(changed)})"
         text = f"{name} has not come up since it was deployed"
@@ -230,14 +232,42 @@ def state_damaged(facts: Facts) -> Cause | None:
 
 
 def changed_by_hand(facts: Facts) -> Cause | None:
-    files = [*facts.drift, *facts.unit_drift]
-    if not files:
+    if not facts.drift and not facts.unit_drift:
         return None
+    crash = bad_patch_set(facts)
+    return None if crash is not None and crash.name == "drift" else _by_hand(facts)
+
+
+def _by_hand(
+    facts: Facts, besides: str = "", evidence: Sequence[str] = (), confidence: Confidence = "high"
+) -> Cause:
+    """Files are not as recorded: the generation in place has the bytes that belong there. To go
+    back to the one before would not be about them."""
+    generation, host = facts.generation or {}, facts.host
+    number, version = generation.get("number"), generation.get("version")
+    files = [*facts.drift, *facts.unit_drift]
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    which = f"{', '.join(files[:_NAMED])}{more}"
+    was = "was" if len(files) == 1 else "were"
+    text = f"{which} {was} changed by hand: not as generation {number} recorded"
+    if set(files) == set(facts.reinstalled):
+        text = f"the wheel's own {which} {'is' if was == 'was' else 'are'} back, as by a reinstall"
+    command = f"opsctl rollback {host} {number}"
+    remedy = (
+        f"that puts the recorded bytes back, restarts and proves; opsctl plan {host} shows the "
+        f"change first, opsctl deploy {host} --adopt records it and deploys over it"
+    )
+    if version and facts.version and version != facts.version:
+        text = f"{facts.version} is installed, and generation {number} is of {version}"
+        command = f"opsctl verify {host}"
+        remedy = f"deploy a set for {facts.version}, or reinstall {version}"
     return Cause(
         "drift",
-        f"{counted(len(files), 'file')} not as recorded: {', '.join(files[:3])}",
-        "bad-patch-set",
-        remedy=f"opsctl verify {facts.host} and opsctl plan {facts.host} say what differs",
+        besides + text,
+        command=command,
+        remedy=remedy,
+        evidence=(*evidence,),
+        confidence=confidence,
     )
 
 

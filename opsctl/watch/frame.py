@@ -163,6 +163,9 @@ def _about(model: HostModel, view: View, now: float) -> list[Line]:
         lines.append(_labelled("connection", model.lost.message, "bad"))
     if model.lock:
         lines.append(_labelled("lock", model.lock, "warn"))
+    armed, ways_out, style = words.guard(model)
+    lines += [_labelled("guard", armed, style)] if armed else []
+    lines += [_labelled("", ways_out)] if ways_out else []
     return [*lines, _labelled("requests", words.requests(model, host_now))]
 
 

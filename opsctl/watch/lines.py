@@ -53,7 +53,8 @@ def _news(model: HostModel, told: _Told, now: float, signs: Glyphs) -> Iterator[
         if found is not None and row.number not in told.marks:
             told.marks.add(row.number)
             yield text_of(row_of(row, found, signs))
-    state = (model.link, model.fresh(now), words.phase(model)[0])
+    guarded = model.guard is not None, bool(model.lock)
+    state = (model.link, model.fresh(now), words.phase(model)[0], guarded)
     if state != told.state or now - told.at >= _EVERY:
         told.state, told.at = state, now
         yield words.one_line(model, now)

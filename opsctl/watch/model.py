@@ -105,6 +105,7 @@ class HostModel:
     loads: tuple[float, ...] = ()  # seconds of earlier ones
     generation: str = ""
     lock: str = ""
+    guard: Mapping[str, Any] | None = None  # its terms, while it is armed
     counts: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     _patched: tuple[str, ...] = ()
     _numbers: int = 0
@@ -237,6 +238,7 @@ class HostModel:
         self.loads = tuple(facts.get("loads") or ())
         holder = facts.get("lock") or {}
         self.lock = f"{holder.get('who')}: {holder.get('why') or '-'}" if holder else ""
+        self.guard = (facts.get("guard") or {}).get("terms")
         self._patched = tuple(diagnosing.patched_by(facts))
         self.generation = ""
         if generation is not None:

@@ -32,6 +32,8 @@ def summary(model: HostModel, now: float) -> dict[str, Any]:
         "phase": words.phase(model)[0],
         "remaining_s": model.remaining(now) if model.loading else None,
         "generation": model.generation or None,
+        "lock": model.lock or None,
+        "guard": words.guard(model)[0] or None,
         "running": start.now.running if start else None,
         "queued": start.now.queued if start else None,
         "kv_usage": start.now.usage if start else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from opsctl.journal import Diagnosis
+from opsctl.rollout import guard_text
 from opsctl.text import duration
 from opsctl.units.properties import Unit
 from opsctl.watch.model import HostModel
@@ -74,6 +75,16 @@ def incident(model: HostModel, host_now: float) -> tuple[str, str, Style]:
     return f"{word} {found.kind}{where}{ago}{whose}", found.remedy, style
 
 
+def guard(model: HostModel) -> tuple[str, str, Style]:
+    """What the guard on the host waits for and, where its rollout lost its client, what to do about
+    that; empty where it is not armed."""
+    if model.guard is None:
+        return "", "", ""
+    held = bool(model.lock)
+    text = guard_text.brief(model.guard, model.unit, held=held)
+    return text, "" if held else guard_text.ways_out(model.name), "warn" if held else "bad"
+
+
 def requests(model: HostModel, host_now: float) -> str:
     """Running and queued requests and the KV pool, and who said so when."""
     start = model.start
@@ -137,6 +148,9 @@ def one_line(model: HostModel, now: float) -> str:
         parts.append(f"{_shown(start.now.running)} running {_shown(start.now.queued)} queued")
         parts.append(f"accept {length.mean:.2f}" if length else "accept -")
         parts.append(f"{rate.p50:.0f} token/s" if rate else "- token/s")
+    armed, ways_out, _ = guard(model)
+    if armed:
+        parts.append(f"the guard {armed}" if ways_out else "guard armed")
     last = model.last_incident()
     if last is not None:
         whose = "" if last[2] else " in an earlier start"

@@ -386,15 +386,15 @@ def cpu_seconds(argv: list[str], environment: dict[str, str]) -> float:
 
 
 def test_a_host_is_quick(home: Path) -> None:
-    """Under 0.2 s where `--help` takes the 0.125 s that were measured on a quiet machine
-    (test_cli_app); on a busy one both grow, and are measured in turn."""
+    """Under 0.2 s where `--help` takes the 0.1 s that was its best here, next to which this was
+    1.3 times that; on a busy machine both grow, and are measured in turn."""
     asking = {**os.environ, **protocol("status", "")}
     pairs = [
         (cpu_seconds(["opsctl"], asking), cpu_seconds(["opsctl", "--help"], dict(os.environ)))
         for _ in range(7)
     ]
     host, shown = (min(times) for times in zip(*pairs, strict=True))
-    assert host < 0.2 * max(1.0, shown / 0.125), f"{host:.3f} s, --help {shown:.3f} s"
+    assert host < 0.2 * max(1.0, shown / 0.1), f"{host:.3f} s, --help {shown:.3f} s"
 
 
 # -- in real shells --------------------------------------------------------------------------------

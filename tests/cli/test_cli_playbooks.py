@@ -36,6 +36,21 @@ def test_lists_and_shows_what_there_is() -> None:
     assert "(with: plain)" in text
 
 
+def test_a_huge_file_in_the_folder_is_told_of_in_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "playbooks").mkdir()
+    huge = tmp_path / "playbooks" / "huge.yaml"
+    huge.write_text("steps:\n" + "  - {step: stacks}\n" * 500_000)
+    (tmp_path / "inventory.yaml").write_text("version: 1\nhosts: {}\n")
+    monkeypatch.chdir(tmp_path)
+    status, text = opsctl("playbook", "list")
+    assert status == 0
+    (line,) = (line for line in text.splitlines() if line.startswith("huge"))
+    assert line.endswith(f"not usable: {huge}: it has more than 32,768 characters")
+    assert opsctl("playbook", "show", "huge")[0] == 2
+
+
 def test_a_misspelt_name_proposes_the_nearest() -> None:
     status, text = opsctl("runbook", "show", "hug")
     assert status == 2

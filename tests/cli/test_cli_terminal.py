@@ -47,6 +47,30 @@ def test_a_log_gets_a_line_a_phase_and_one_now_and_then(monkeypatch: pytest.Monk
     assert lines[0] == "..   wait: starting 0  0s of 15m00s  about 10m40s left"
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_drain_is_told_now_and_then_where_no_bar_can_be_drawn(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """Of a dumb terminal's bar nothing would be seen."""
+    monkeypatch.setenv("TERM", "dumb")
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    stream = Tty() if terminal else io.StringIO()
+    reader = Terminal(stream)
+    reader(Event("drain", "start"))
+    for second in range(40):
+        now[0] += 1
+        numbers = {"elapsed_s": float(second), "budget_s": 120.0}
+        reader(Event("drain", "progress", f"{50 - second} requests under way", numbers))
+    reader(Event("drain", "ok", "idle after 40s"))
+    assert stream.getvalue().splitlines() == [
+        "..   drain: 50 requests under way  0s of 2m00s",
+        "..   drain: 35 requests under way  15s of 2m00s",
+        "..   drain: 20 requests under way  30s of 2m00s",
+        "ok   drain: idle after 40s",
+    ]
+
+
 def test_a_start_says_nothing_and_an_end_one_line() -> None:
     stream = io.StringIO()
     reader = Terminal(stream)

@@ -106,7 +106,9 @@ def test_a_crash_loop_and_the_file_that_a_hand_changed(light: LightLab) -> None:
             time.sleep(0.5)
         code, report = triage(light)
         data = report["data"]
-        assert (code, data["cause"]["runbook"]) in [(11, "crash-loop"), (11, "bad-patch-set")]
+        assert (code, data["cause"]["name"], data["cause"]["runbook"]) == (11, "drift", None)
+        assert data["cause"]["command"] == f"opsctl rollback {light.name} {report['generation']}"
+        assert "parts/p03.py was changed by hand" in data["cause"]["text"]
         assert "boom" in " ".join(data["cause"]["evidence"])
         assert data["drift"] == ["parts/p03.py"]
         differs = {each["what"]: each["text"] for each in data["differences"]}

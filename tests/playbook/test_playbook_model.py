@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from opsctl import yamltext
 from opsctl.errors import EXIT_USAGE, UsageError
 from opsctl.playbook import CONDITIONS, SPECS, Playbook, Shelf, load, use
 from opsctl.playbook.page import text as page_text
@@ -149,6 +150,22 @@ def test_all_faults_of_form_are_named_at_once(tmp_path: Path) -> None:
     assert len(caught.value.message.splitlines()) == 2
 
 
+def test_a_huge_one_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list reads every file of a folder, whatever lies there."""
+    monkeypatch.setattr(yamltext, "compose", lambda _: pytest.fail("it was parsed"))
+    with pytest.raises(UsageError) as caught:
+        load(written(tmp_path, GOOD + "# more\n" * 5000))
+    assert caught.value.message == f"{tmp_path / 'p.yaml'}: it has more than 32,768 characters"
+    assert caught.value.remedy
+
+
+def test_one_of_too_many_steps(tmp_path: Path) -> None:
+    """Each is held against all before it: it would take minutes."""
+    more = "".join(f"  - {{step: stacks, name: s{n}}}\n" for n in range(100))
+    with pytest.raises(UsageError, match=r"p\.yaml:4: steps: tuple should have at most 100 items"):
+        load(written(tmp_path, GOOD.replace("on_failure", more + "on_failure")))
+
+
 def test_one_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         load(tmp_path / "gone.yaml")
@@ -162,9 +179,39 @@ def test_one_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_beginning_at_a_step_keeps_what_the_rest_stands_on() -> None:
     restart = OWN.load("restart")
-    names = [each.name for each in restart.beginning_at("start")]
+    names = [each.name for each in restart.beginning_at("start").steps]
     assert names == ["preflight", "lock", "guard", "start", "wait", "smoke", "record"]
-    assert restart.beginning_at("preflight") == restart.steps
+    assert restart.beginning_at("preflight").steps == restart.steps
+
+
+def test_what_is_left_out_may_not_be_needed() -> None:
+    """Whether a generation is returned to is known once `choose` has looked, before the lock."""
+    beginning = OWN.load("crash-loop", runbook=True).beginning_at("start")
+    assert [each.name for each in beginning.looks] == ["diagnose", "orphans", "choose"]
+    assert beginning.rest[0].name == "preflight"
+    ((lacking, why),) = beginning.lacking
+    assert lacking.name == "confirm"
+    assert why == "confirm needs swap, which beginning at start leaves out"
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "nearest"),
+    [
+        ("crash-loop", "start", "stop"),
+        ("crash-loop", "record", "stop"),
+        ("hung", "record", "wait"),
+        ("hung", "wait", "wait"),
+    ],
+)
+def test_the_nearest_step_at_which_it_can_begin(name: str, step: str, nearest: str) -> None:
+    assert OWN.load(name, runbook=True).nearest_beginning(step) == nearest
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.stem)
+def test_the_nearest_can_always_be_begun_at(path: Path) -> None:
+    book = load(path)
+    for each in book.steps:
+        assert not book.beginning_at(book.nearest_beginning(each.name)).lacking
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rollout_tools import SERVICE, facts
 
 from opsctl.errors import Refused, UsageError
 from opsctl.events import Event
-from opsctl.playbook import Playbook, Use
+from opsctl.playbook import Playbook, Shelf, Use
 from opsctl.report import Report
 from opsctl.rollout import books, conditions, guarding, progress, registry
 from opsctl.rollout.run import Options, Run, StepFailed
@@ -163,6 +163,112 @@ def test_it_begins_at_a_step_with_what_that_stands_on(desk: Desk) -> None:
     with pytest.raises(UsageError, match="no step 'strat'") as caught:
         desk.run(*RESTART, begin="strat")
     assert "opsctl playbook show own" in caught.value.remedy
+
+
+def _runbook(name: str) -> Playbook:
+    return Shelf.beside(None).load(name, runbook=True)
+
+
+def _choosing(desk: Desk, monkeypatch: pytest.MonkeyPatch, *, blamed: bool) -> None:
+    """`choose` settles a generation where the patch set is to blame."""
+
+    def choose(run: Run) -> str:
+        run.target = 2
+        return "generation 2"
+
+    monkeypatch.setitem(registry.ACTS, "choose", choose)
+    monkeypatch.setitem(conditions.HOLDS, "chosen", lambda run: run.target is not None)
+    desk.holding = {"broken", "patched", "can_return", *(["patch_blamed"] if blamed else [])}
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_it_begins_behind_a_swap_only_where_none_is_wanted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, dry: bool
+) -> None:
+    def begin(step: str) -> Report:
+        book = _runbook("crash-loop")
+        return books.run(cast(Session, desk.session), book, Options(), begin=step, dry=dry)
+
+    _choosing(desk, monkeypatch, blamed=False)
+    assert begin("start").exit_code == 0
+    desk.done = []
+    _choosing(desk, monkeypatch, blamed=True)
+    with pytest.raises(
+        Refused, match=r"confirm needs swap, .* a generation to return to"
+    ) as caught:
+        begin("start")
+    assert (caught.value.code, desk.done) == ("cannot_begin", ["diagnose", "orphans"])
+    assert caught.value.remedy == "opsctl runbook run crash-loop alpha --from stop"
+    assert begin("stop").exit_code == 0
+
+
+def test_a_refused_beginning_names_one_that_is_let(desk: Desk) -> None:
+    with pytest.raises(UsageError, match="record needs wait") as caught:
+        desk.run(*RESTART, begin="record")
+    assert caught.value.remedy == "opsctl playbook run own alpha --from wait"
+    assert desk.run(*RESTART, begin="wait").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "way_on"),
+    [
+        ("wait", "unit_failed", "--from stop"),
+        ("wait", "interrupted", "--from wait"),
+        ("wait", "budget_exceeded", "--from wait --budget 1800s"),
+        ("smoke", "smoke_failed", "--from stop"),
+        ("smoke", "interrupted", "--from wait"),
+        ("end_orphans", "orphans_remain", "--from end_orphans"),
+    ],
+)
+def test_the_way_on_has_something_to_do(desk: Desk, step: str, code: str, way_on: str) -> None:
+    """A start that died is not waited for again; one that loads still is not made anew."""
+    desk.holding = {"broken", "orphans"}
+    desk.faults = {step: StepFailed(code, "no good"), "stacks": StepFailed("odd", "not seen")}
+    if code == "interrupted":
+        desk.faults = {step: cast(Exception, KeyboardInterrupt())}
+    steps = [use.model_dump(by_alias=True) for use in _runbook("hung").steps]
+    del steps[4]  # its look at the stacks, which is to fail afterwards alone
+    report = desk.run(*steps, on_failure=("stacks", "diagnose"))
+    assert report.reasons[-1].remedy == f"opsctl playbook run own alpha {way_on}"
+
+
+@pytest.mark.parametrize("blamed", [False, True])
+@pytest.mark.parametrize("name", sorted(Shelf.beside(None).runbooks()))
+def test_every_way_on_is_let(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, name: str, blamed: bool
+) -> None:
+    book = _runbook(name)
+    for use in book.steps:
+        _choosing(desk, monkeypatch, blamed=blamed)
+        desk.holding |= {"orphans", "wrong", "loading"}
+        for fault in (StepFailed("boom", "it died"), Refused("no"), KeyboardInterrupt()):
+            desk.faults = {use.step: cast(Exception, fault)}
+            try:
+                report = books.run(cast(Session, desk.session), book, Options())
+                reasons = [reason for reason in report.reasons if reason.code == "way_on"]
+                way_on = reasons[0].remedy if reasons else ""
+            except Refused as refused:
+                way_on = refused.remedy
+            except KeyboardInterrupt:
+                way_on = ""
+            desk.faults = {}
+            if way_on:
+                begin = way_on.partition("--from ")[2].split()[0]
+                after = books.run(cast(Session, desk.session), book, Options(), begin=begin)
+                assert after.exit_code == 0, (use.name, way_on)
+
+
+def test_what_the_guard_ends_is_not_gone_on_with(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def guard(run: Run) -> str:
+        run.guarded = True
+        return ""
+
+    monkeypatch.setitem(registry.ACTS, "guard", guard)
+    report = desk.run(*RESTART, ask=_no_to("start"))
+    assert report.exit_code == 11
+    assert [reason.code for reason in report.reasons] == ["declined"]
 
 
 def test_what_on_failure_lists_is_done_in_order(desk: Desk) -> None:

@@ -17,6 +17,7 @@ from opsctl.rollout import care, choosing, room
 from opsctl.rollout.run import Options, Run, StepFailed
 from opsctl.rollout.session import Session
 from opsctl.sglang.arguments import DRAFT, value
+from opsctl.text import counted
 from opsctl.units.properties import Unit
 
 GIB = 1 << 30
@@ -253,7 +254,10 @@ def test_a_quiet_moment_is_waited_for_but_not_for_ever(
     monkeypatch.setattr(care, "_LOOK_EVERY", 0.05)
     monkeypatch.setattr(care, "_IDLE_FOR", 0.1)
     host = Host()
-    host.requests = requests
+    host.requests = list(requests)
     run = run_on(host)
     run.arguments = DrainArguments(timeout=timeout)
     assert care.drain(run).startswith(said)
+    first = host.events[0]
+    assert first.message == f"{counted(requests[0], 'request')} under way"
+    assert first.data == {"elapsed_s": 0.0, "budget_s": timeout}, "how long it may take is seen"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -116,6 +118,30 @@ def test_nowhere_to_go(
         target(recorded, current, wanted, swap)
     assert caught.value.code == code
     assert caught.value.remedy
+
+
+def test_the_present_one_named_puts_back_a_file_of_the_unit_too() -> None:
+    """As `verify` says of one."""
+    path = "/etc/systemd/system/serve.service.d/10-opsctl.conf"
+    secrets = "/etc/systemd/system/serve.service.d/opsctl-secrets.env"
+    hashes = {name: hashlib.sha256(name.encode()).hexdigest() for name in (path, secrets)}
+    content = base64.b64encode(path.encode()).decode()
+    as_recorded = {"files": {path: content}, "secrets": hashes[secrets]}
+    one = {**ONE, "unit": {name: {"sha256": digest} for name, digest in hashes.items()}}
+    recorded = {g["number"]: g for g in (FOUND, one)}
+    for there, expected in (
+        (as_recorded, None),
+        ({**as_recorded, "files": {}}, 1),
+        ({**as_recorded, "secrets": "another"}, 1),
+    ):
+        facts = {
+            "generation": one,
+            "generations": [0, 1],
+            "swap": None,
+            "unit_files": there,
+            "install": {"version": VERSION},
+        }
+        assert rollback_target(facts, recorded, 1) == expected, there
 
 
 def nothing(recorded: list[dict[str, Any]], current: int, wanted: int | None = None) -> str:

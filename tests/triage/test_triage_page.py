@@ -60,6 +60,12 @@ def test_the_cause_and_the_command_come_first() -> None:
     assert lines[1] == "RUN          opsctl runbook run disk-full ct200"
 
 
+def test_a_file_changed_by_hand_has_the_command_that_puts_it_back() -> None:
+    lines = shown(facts(drift=["srt/models/dflash.py"]))
+    assert lines[0] == "LIKELY CAUSE srt/models/dflash.py was changed by hand: not as generation 2"
+    assert "RUN          opsctl rollback ct200 2" in lines[:4]
+
+
 def test_without_a_cause_it_says_so() -> None:
     assert shown(facts(), "nothing is wrong")[0] == "VERDICT      nothing is wrong"
 

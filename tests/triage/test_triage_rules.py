@@ -185,8 +185,8 @@ CASES = [
     ),
     pytest.param(
         down(failed("spec_config_error", "ValueError"), BEFORE, drift=["srt/models/dflash.py"]),
-        "bad-patch-set",
-        "spec_config_error",
+        None,
+        "drift",
         "fail",
         id="it crashes, and a hand has changed a file",
     ),
@@ -346,7 +346,7 @@ CASES = [
     ),
     pytest.param(
         facts(drift=["srt/models/dflash.py"]),
-        "bad-patch-set",
+        None,
         "drift",
         "fail",
         id="a file changed by hand",
@@ -375,7 +375,9 @@ def test_the_cause(found: Facts, book: str | None, name: str, verdict: str) -> N
     cause = judgement.cause
     assert (cause.runbook, cause.name, judgement.verdict) == (book, name, verdict)
     assert cause.text
-    assert cause.runbook or cause.remedy or name in {"unknown", "unasked"}, "what is one to do?"
+    assert cause.runbook or cause.command or cause.remedy or name in {"unknown", "unasked"}, (
+        "what is one to do?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -395,6 +397,62 @@ def test_beside_a_service_that_works_it_is_said_and_no_failure(found: Facts, nam
     judgement = judge(found)
     assert judgement.verdict == "pass"
     assert name in [cause.name for cause in judgement.also]
+
+
+FILE = "srt/models/dflash.py"
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "command"),
+    [
+        (
+            facts(drift=[FILE]),
+            f"{FILE} was changed by hand: not as generation 2 recorded",
+            "opsctl rollback ct200 2",
+        ),
+        (
+            facts(drift=["a.py", "b.py"], unit_drift=["/etc/c.conf", "/etc/d.conf"]),
+            "a.py, b.py, /etc/c.conf and 1 more were changed by hand: not as generation 2 recorded",
+            "opsctl rollback ct200 2",
+        ),
+        (
+            down(failed("python_error", "ValueError: boom"), BEFORE, drift=[FILE]),
+            f"python_error, and {FILE} was changed by hand: not as generation 2 recorded",
+            "opsctl rollback ct200 2",
+        ),
+        (
+            down(failed("python_error_after_patch", "boom"), BEFORE, drift=[FILE]),
+            f"python_error_after_patch, and {FILE} was changed by hand: not as generation 2 "
+            "recorded",
+            "opsctl rollback ct200 2",
+        ),
+        (
+            facts(drift=[FILE], reinstalled=[FILE]),
+            f"the wheel's own {FILE} is back, as by a reinstall",
+            "opsctl rollback ct200 2",
+        ),
+        (
+            facts(drift=[FILE], version="0.6", generation={"number": 2, "version": "0.5"}),
+            "0.6 is installed, and generation 2 is of 0.5",
+            "opsctl verify ct200",
+        ),
+    ],
+)
+def test_a_file_that_a_hand_changed_is_put_back_and_not_the_generation_before(
+    found: Facts, text: str, command: str
+) -> None:
+    judgement = judge(found)
+    assert judgement.cause is not None
+    assert (judgement.cause.text, judgement.cause.command) == (text, command)
+    assert [each for each in judgement.also if each.name == "drift"] == [], "it is said once"
+
+
+def test_after_a_deploy_a_changed_file_is_not_all() -> None:
+    deployed = [{"event": "swap", "number": 2, "time": NOW - HOUR}]
+    crashed = failed("python_error", "boom")
+    cause = judge(down(crashed, BEFORE, drift=[FILE], audit=deployed)).cause
+    assert cause is not None
+    assert cause.runbook == "bad-patch-set"
 
 
 def test_a_lock_that_is_held_for_hours_explains_nothing() -> None:

@@ -88,6 +88,32 @@ def test_an_incident_and_the_restart_after_it() -> None:
     assert len({line.index(BLOCKS.restart) for line in marked}) == 1
 
 
+TERMS = {"command": "deploy", "who": "ann@laptop", "to": 3, "armed": T - 50, "budget": 900.0}
+
+
+def test_an_armed_guard_is_shown_on_the_screen_and_once() -> None:
+    """As long as its client lives, that it is there; then what it does, and when."""
+    guard = {"terms": TERMS, "report": None}
+    held = serving(guard=guard, lock={"who": "ann@laptop", "why": "rope"})
+    lost = serving(guard=guard)
+    for told in (shown, _once):
+        lines = told(held)
+        place = lines.index("guard      armed for the deploy of ann@laptop")
+        assert lines[place - 1] == "lock       ann@laptop: rope"
+        assert not lines[place + 1].startswith(" "), "nobody has to do anything"
+        text = "\n".join(told(lost))
+        assert "\nguard      puts generation 3 back at " in text
+        assert " (in 13m50s): the deploy of " in text, "930 s less 100 s"
+        assert "\n           opsctl confirm ct200 to keep what is there, opsctl roll" in text
+        assert not any(line.startswith("guard") for line in told(serving()))
+    assert "ready, " in shown(held, serving("b"))[1]
+    assert "guard armed" in shown(held, serving("b"), view=replace(VIEW, width=120))[1]
+
+
+def _once(model: HostModel) -> list[str]:
+    return [text_of(line) for line in report(model, VIEW, NOW + 1)]
+
+
 def test_an_unreachable_host_stands_beside_one_that_is_not() -> None:
     gone = HostModel("ct201", "serve")
     lost(gone, 0.0, "cannot reach root@ct201: no answer in time")

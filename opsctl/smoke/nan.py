@@ -24,8 +24,8 @@ _RUN: Final = 4  # tokens on end, or up to the answer's end
 
 
 def check(ran: Sequence[Ran], baseline: Baseline | None) -> Check:
-    """`nan`: fails where most answers that are wrong turn into token 0. What the journal says of NaN
-    is the check `journal`'s."""
+    """`nan`: fails where most answers that are wrong turn into token 0. What the journal says of
+    NaN is the check `journal`'s."""
     if baseline is None:
         return Check(_NAME, "skipped", "only a baseline can tell token 0 from an answer")
     wrong = [each for each in compared(ran, baseline) if each.wrong]

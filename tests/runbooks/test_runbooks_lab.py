@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from light_lab import running
 from runbook_faults import FAULTS, Fault, follow, show
+from runbook_killed import killed
 from runbook_rigs import LightRig
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -33,3 +34,17 @@ def test_from_the_fault_to_a_service_that_serves(light: LightRig, fault: Fault) 
         assert show(light, "InvocationID")["InvocationID"] != before
     finally:
         undo()
+
+
+@pytest.mark.parametrize(
+    ("runbook", "step"), [("crash-loop", "swap"), ("planned-restart", "start")]
+)
+def test_a_killed_client_leaves_a_settled_host_and_the_way_open(
+    light: LightRig, runbook: str, step: str
+) -> None:
+    """Two of the cases of docs/runbook-killed.md."""
+    fault = next(each for each in FAULTS if each.runbook == runbook)
+    found = killed(light, fault, step, resume=True)
+    assert found["reached"]
+    assert found["guard"], "the guard has put right what was lost on the way"
+    assert found["wrong"] == []

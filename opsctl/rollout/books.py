@@ -15,7 +15,7 @@ from opsctl.playbook.spec import PROOFS
 from opsctl.report import Reason, Report
 from opsctl.rollout import conditions, engine, lock_text, progress, registry
 from opsctl.rollout.plan import Plan
-from opsctl.rollout.run import Options, Run, StepFailed, Told
+from opsctl.rollout.run import INTERRUPTED, Options, Run, StepFailed, Told
 from opsctl.rollout.session import Session
 from opsctl.text import moment
 
@@ -24,9 +24,7 @@ _WAITS: Final = frozenset({"wait", "follow", "drain"})
 # An entry of so long ago, seconds, is of a host that may be another by now.
 _STALE: Final = 86400.0
 # A proof that ended so says nothing against the start: it is made again of the same one.
-_START_STANDS: Final = frozenset(
-    {"interrupted", "budget_exceeded", "never_answered", "wrong_model"}
-)
+_START_STANDS: Final = frozenset({INTERRUPTED, "budget_exceeded", "never_answered", "wrong_model"})
 
 Kind = Literal["deploy", "rollback", "restart", "gate"]
 

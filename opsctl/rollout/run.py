@@ -24,6 +24,9 @@ from opsctl.smoke import LEVELS, Exam, Level, SmokeResult
 from opsctl.transport import Subscription
 from opsctl.units.properties import Unit
 
+# The code of a rollout that its operator ended.
+INTERRUPTED = "interrupted"
+
 
 @dataclass(slots=True)
 class Trial:

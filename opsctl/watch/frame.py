@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from rich.cells import cell_len
@@ -15,6 +14,7 @@ from opsctl.sglang.grammar import split_prefix
 from opsctl.text import counted, duration
 from opsctl.watch import words
 from opsctl.watch.draw import BLOCKS, Glyphs, bar, cut, plot
+from opsctl.watch.filter import Filter
 from opsctl.watch.model import HostModel, Row
 from opsctl.watch.series import LONGEST, columns_of
 from opsctl.watch.words import Style
@@ -26,13 +26,14 @@ SPANS: Final = (60.0, 300.0, 900.0, 3600.0, 6 * 3600.0, 86400.0, LONGEST)
 _LABEL: Final = 11  # columns before what a line says
 _MOST_PLOT: Final = 6
 _LEAST_TAIL: Final = 6
-_KEYS: Final = "q quit  p pause  tab 1-9 host  j k scroll  a all lines  + - span  ? help"
+_KEYS: Final = "q quit  p pause  tab 1-9 host  j k scroll  a all  / filter  + - span  ? help"
 _HELP: Final = """\
 q, Ctrl-C   leave; nothing on the host has been changed
 p           pause the screen; what comes meanwhile is taken in
 tab, 1-9    the next host, or that one
 j k, arrows scroll the journal by a line; space and b by ten; G to its end
 a           every line of the journal, or the telling ones
+/           only its rows with a text: type it, then enter; esc ends that
 + -         a longer or a shorter span in the plots
 ?           this, and back
 
@@ -57,6 +58,7 @@ class View:
     scroll: int = 0
     span: float = 300.0
     everything: bool = False
+    filter: Filter = Filter()  # noqa: RUF009 - frozen
     paused: bool = False
     help: bool = False
     signs: Glyphs = BLOCKS
@@ -67,7 +69,8 @@ def frame(models: Sequence[HostModel], view: View, now: float) -> list[Line]:
     model = models[view.chosen]
     model.judge(now)
     head = [_bar(model, view, now), *_hosts(models, view, now)]
-    foot: Line = ((cut(_KEYS, view.width - 1, view.signs), ""),)  # its corner would scroll
+    keys = view.filter.foot(_KEYS)
+    foot: Line = ((cut(keys, view.width - 1, view.signs), ""),)  # its corner would scroll
     body = _help(view) if view.help else _body(model, view, now, view.height - len(head) - 1)
     lines = [*head, *body][: max(view.height - 1, 1)]
     lines += [()] * (view.height - 1 - len(lines))
@@ -225,12 +228,15 @@ def _help(view: View) -> list[Line]:
 
 
 def _tail(model: HostModel, view: View, room: int) -> list[Line]:
-    rows = model.all if view.everything else model.told
+    every = model.all if view.everything else model.told
+    marks = model.marks()
+    rows = view.filter.rows(every, marks)
     room = max(room - 1, 0)
     scroll = min(view.scroll, max(len(rows) - room, 0))
-    marks = model.marks()
-    shown = list(islice(reversed(rows), scroll, scroll + room))[::-1]
+    shown = rows[max(len(rows) - scroll - room, 0) : len(rows) - scroll]
     what = "journal" + (", every line" if view.everything else "")
+    if view.filter.text:
+        what += f", {len(rows)} of {counted(len(every), 'row')}"
     if model.restarts:
         what += f", {counted(len(model.restarts), 'restart')}"
     if scroll:

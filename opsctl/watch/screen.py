@@ -11,10 +11,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from opsctl.watch.board import Board
 from opsctl.watch.draw import glyphs
+from opsctl.watch.filter import BACKSPACE, ENTER
 from opsctl.watch.frame import SPANS, Line, View, frame
 from opsctl.watch.pace import Pace, cost
 
@@ -22,10 +24,14 @@ from opsctl.watch.pace import Pace, cost
 RATE: Final = 1500.0
 _TICK = 200  # milliseconds to wait for a key
 _STEPS: Final = {
-    "j": -1, "k": 1, " ": -10, "b": 10,
+    "j": -1, "down": -1, "k": 1, "up": 1, " ": -10, "next": -10, "b": 10, "previous": 10,
 }  # fmt: skip
-_KEYS: Final = {curses.KEY_DOWN: "j", curses.KEY_UP: "k", curses.KEY_NPAGE: " "}
-_MORE_KEYS: Final = {curses.KEY_PPAGE: "b", curses.KEY_END: "G", curses.KEY_RESIZE: "resize"}
+_KEYS: Final = {
+    curses.KEY_DOWN: "down", curses.KEY_UP: "up", curses.KEY_NPAGE: "next",
+    curses.KEY_PPAGE: "previous", curses.KEY_END: "end", curses.KEY_RESIZE: "resize",
+    curses.KEY_ENTER: ENTER, ord("\r"): ENTER,
+    curses.KEY_BACKSPACE: BACKSPACE, 127: BACKSPACE,  # DEL, which most terminals send
+}  # fmt: skip
 # Which of the eight colours every terminal has; yellow, blue and cyan are hard to read on one of
 # light and dark.
 _COLOURS: Final = {
@@ -105,7 +111,7 @@ class _Screen:
     def run(self) -> None:
         while True:
             key = self._key()
-            if key == "q":
+            if key == "q" and self.view.filter.typed is None:
                 return
             asked = bool(key) and self._press(key)
             self.board.take()
@@ -120,10 +126,17 @@ class _Screen:
             if time.monotonic() - began < _TICK / 4000:  # nobody is there to press one any more
                 time.sleep(_TICK / 1000)
             return ""
-        return _KEYS.get(code) or _MORE_KEYS.get(code) or (chr(code) if code < 256 else "")
+        return _KEYS.get(code) or (chr(code) if code < 256 else "")
 
     def _press(self, key: str) -> bool:
         """What a key changes in the view; whether it is one that does."""
+        filtered = self.view.filter.press(key)
+        if filtered is None:
+            return self._choose(key)
+        self.view = replace(self.view, filter=filtered, scroll=0)
+        return True
+
+    def _choose(self, key: str) -> bool:
         view, hosts = self.view, len(self.board.models)
         match key:
             case "\t":
@@ -138,7 +151,7 @@ class _Screen:
                 found = replace(view, help=not view.help)
             case "+" | "=" | "-":
                 found = replace(view, span=_other_span(view.span, -1 if key == "-" else 1))
-            case "G":
+            case "G" | "end":
                 found = replace(view, scroll=0)
             case "resize":
                 curses.update_lines_cols()
@@ -174,14 +187,16 @@ class _Screen:
 
     def _hold_place(self) -> None:
         """Who has scrolled back reads on where he is, whatever comes meanwhile."""
-        model = self.board.models[self.view.chosen]
-        key = (model.name, self.view.everything)
-        count = model.counts[self.view.everything]
-        more = count - self._counts.get(key, count)
+        model, view = self.board.models[self.view.chosen], self.view
+        key = (model.name, view.everything)
+        count = model.counts[view.everything]
+        fresh = count - self._counts.get(key, count)
         self._counts[key] = count
-        most = len(model.all if self.view.everything else model.told)
-        if self.view.scroll:
-            self.view = replace(self.view, scroll=min(self.view.scroll + more, most))
+        if view.scroll:
+            rows, marks = model.all if view.everything else model.told, model.marks()
+            more = len(view.filter.rows(islice(reversed(rows), fresh), marks))
+            most = len(view.filter.rows(rows, marks))
+            self.view = replace(view, scroll=min(view.scroll + more, most))
 
 
 def _other_span(span: float, step: int) -> float:

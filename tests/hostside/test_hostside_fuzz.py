@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opsctl.errors import PatchError
-from opsctl.hostside import install, journal, operations, packagefiles, unit
+from opsctl.hostside import install, journal, looks, packagefiles, unit
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.state import Lock, State, lock_holder
 from opsctl.patchset._parse import is_inside, parse_patch
@@ -109,7 +109,7 @@ def test_an_argument_stays_one_argument(
     with pytest.MonkeyPatch.context() as patch:
         runs = Runs(patch)
         patch.setattr(os, "access", lambda path, mode: True)
-        attempt(operations.inspect, site, [])
+        attempt(looks.inspect, site, [])
         attempt(install.locate, python, other, invocation)
         attempt(install.compile_check, python, {other: b"x = 1\n"})
         for verb in sorted(unit.VERBS):

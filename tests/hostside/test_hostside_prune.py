@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hostside_tools import Environment, sha256, with_set
 
-from opsctl.hostside import guard, operations, prune
+from opsctl.hostside import guard, looks, operations, prune
 from opsctl.hostside.errors import HostFault
 from opsctl.hostside.state import State
 
@@ -183,7 +183,7 @@ def locked(env: Environment) -> Iterator[Environment]:
 
 
 def log(env: Environment) -> list[dict[str, Any]]:
-    return [e for e in operations.audit_log(env.site) if e["event"] == "prune"]
+    return [e for e in looks.audit_log(env.site) if e["event"] == "prune"]
 
 
 def test_a_confirmed_deploy_prunes_and_the_log_says_so(locked: Environment) -> None:

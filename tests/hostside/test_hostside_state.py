@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opsctl.hostside.errors import HostFault
-from opsctl.hostside.operations import _recorded
+from opsctl.hostside.looks import _recorded
 from opsctl.hostside.state import Lock, State, describe_holder, lock_holder, write_atomically
 
 

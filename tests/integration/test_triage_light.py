@@ -113,6 +113,10 @@ def test_a_crash_loop_and_the_file_that_a_hand_changed(light: LightLab) -> None:
         assert data["drift"] == ["parts/p03.py"]
         differs = {each["what"]: each["text"] for each in data["differences"]}
         assert "p03.py" in differs["package files"]
+        _, _, *words = data["cause"]["command"].replace(light.name, "light").split()
+        assert light.start("rollback", *words, "--yes").finish(60) == 0, "what it proposes does it"
+        light.inside(f"cmp {path} /root/kept")
+        assert triage(light)[1]["data"]["drift"] == []
     finally:
         light.inside(f"cp /root/kept {path}; systemctl reset-failed {UNIT}")
         light.inside(f"systemctl reset-failed {UNIT}; systemctl restart {UNIT}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -23,8 +25,11 @@ from watch_samples import (
 
 from opsctl.watch import heard
 from opsctl.watch.draw import ASCII, BLOCKS, bar, glyphs, plot
+from opsctl.watch.filter import BACKSPACE, ENTER, ESCAPE, Filter
 from opsctl.watch.frame import Line, View, frame, report, text_of
 from opsctl.watch.model import HostModel
+from opsctl.watch.pace import Pace
+from opsctl.watch.screen import _Screen
 
 VIEW = View(80, 24, T)
 
@@ -148,7 +153,14 @@ def test_it_fits_any_terminal(size: tuple[int, int], signs: object) -> None:
     gone = HostModel("ct201 漢字漢字漢字漢字漢字漢字", "serve")
     lost(gone, 0.0, "x" * 300)
     for models in ([first], [first, gone]):
-        for extra in ({}, {"help": True}, {"scroll": 3}, {"everything": True, "paused": True}):
+        for extra in (
+            {},
+            {"help": True},
+            {"scroll": 3},
+            {"everything": True, "paused": True},
+            {"filter": Filter("x" * 60)},
+            {"filter": Filter("a", "x" * 60), "scroll": 3},
+        ):
             width, height = size
             view = View(width, height, T, signs=signs, **extra)  # type: ignore[arg-type]
             assert fits(frame(models, view, NOW + 7), view), (extra, models)
@@ -188,6 +200,74 @@ def test_the_journal_is_scrolled_and_can_show_every_line() -> None:
     assert "Decode batch" not in "\n".join(shown(model))
     say(model, decode(), at=1.0)
     assert "Decode batch" in shown(model, view=replace(VIEW, everything=True))[-2]
+
+
+def pressed(*keys: str, view: View = VIEW) -> View:
+    """The view after these keys, each of which is the filter's."""
+    for key in keys:
+        found = view.filter.press(key)
+        assert found is not None, key
+        view = replace(view, filter=found)
+    return view
+
+
+def tail(lines: list[str]) -> list[str]:
+    """The rows of the journal, without their times."""
+    head = next(place for place, line in enumerate(lines) if line.startswith(BLOCKS.rule * 2))
+    return [line[9:] for line in lines[head + 1 : -1] if line]
+
+
+def test_the_journal_is_filtered_by_a_typed_text() -> None:
+    model = serving()
+    say(model, *(f"line {n}" for n in range(50)), *CRASH, at=0.0)
+    typing = pressed("/", *"INE 4q", BACKSPACE, *"qj", BACKSPACE, BACKSPACE)
+    assert shown(model, view=typing)[-1] == "/INE 4_  enter: only rows with that  esc: all rows"
+    assert shown(model, view=typing)[:-1] == shown(model)[:-1], "not before it is meant"
+    view = pressed(ENTER, view=typing)
+    lines = shown(model, view=view)
+    rows = [f"line {n}" for n in (4, *range(40, 50))]
+    assert tail(lines) == rows[-len(tail(lines)) :], "in whatever case"
+    assert lines[-1].startswith("/INE 4  esc: all rows  q quit")
+    total = len(model.told)
+    assert f" journal, 11 of {total} rows " in "\n".join(lines)
+    assert tail(shown(model, view=replace(view, scroll=9)))[0] == "line 4", "from end to end"
+    assert fits(frame([model], view, NOW + 1), view)
+    for again in (pressed(ESCAPE, view=view), pressed("/", ENTER, view=view)):
+        assert shown(model, view=again) == shown(model), "all of it, and the keys"
+    assert pressed(ESCAPE, view=typing).filter == VIEW.filter
+
+
+def test_who_has_scrolled_back_reads_on_where_he_is() -> None:
+    """Rows that the filter leaves out move nothing."""
+    model = serving()
+    say(model, *(f"line {n}" for n in range(50)), at=0.0)
+    board: Any = SimpleNamespace(models=[model])
+    window: Any = None
+    for view in (VIEW, replace(VIEW, filter=Filter("line"))):
+        screen = _Screen(window, board, {}, Pace(1.0), replace(view, scroll=9))
+        screen._hold_place()
+        before = tail(shown(model, view=screen.view))
+        say(model, "line of late", "another", "another line", at=9.0)
+        assert tail(shown(model, view=screen.view)) != before
+        screen._hold_place()
+        assert tail(shown(model, view=screen.view)) == before
+
+
+def test_an_incident_is_filtered_by_its_name() -> None:
+    model = serving()
+    say(model, "line", *CRASH, at=0.0)
+    rows = tail(shown(model, view=pressed("/", *"fatal ill", ENTER)))
+    assert rows
+    assert all(row.startswith("!! FATAL illegal_memory_access: ") for row in rows)
+
+
+def test_other_keys_are_not_the_filters() -> None:
+    assert VIEW.filter.press("j") is None
+    assert VIEW.filter.press(ESCAPE) is None, "there is nothing to end"
+    typing = pressed("/")
+    assert typing.filter.press("resize") is None
+    assert pressed(*"x" * 200, view=typing).filter.typed == "x" * 60
+    assert pressed("\t", "é", view=typing).filter.typed == "", "they do nothing meanwhile"
 
 
 def test_old_data_is_called_old() -> None:

@@ -234,6 +234,16 @@ def test_keys(light: LightLab, watch: Watch) -> None:
     say(light, decode())
     terminal.press("a")
     terminal.await_text("journal, every line", "Decode batch")
+    say(light, "quite another line")
+    terminal.await_text("quite another line")
+    terminal.press("/pausedq")
+    terminal.await_text("/pausedq_  enter")
+    terminal.press("\x7f\r")
+    text = terminal.await_true(lambda text: "quite another line" not in text)
+    assert "said while paused" in text
+    assert "/paused  esc: all rows" in text
+    terminal.press("\x1b")
+    terminal.await_text("quite another line", "q quit")
     cells = [cell for row in terminal.cells() for cell in row]
     assert {cell.fg for cell in cells} > {"default"}, "there is colour"
     assert {cell.bg for cell in cells} == {"default"}, "on the terminal's own background"

@@ -178,6 +178,10 @@ def test_install_without_and_with_a_restart_and_back(
     light.inside(f"sed -i s/^HF_TOKEN=.*/HF_TOKEN=other/ {FOLDER}/opsctl-secrets.env")
     assert "unit_file" in {r["code"] for r in opsctl(light, "verify")[1]["reasons"]}
     assert opsctl(light, "unit", "diff")[0] == 3
+    number = str(opsctl(light, "status")[1]["generation"])
+    status, report, _ = opsctl(light, "rollback", "light", number, "--yes")
+    assert status == 0, report
+    assert opsctl(light, "verify")[0] == 0, "as its remedy says"
 
     status, report, _ = opsctl(light, "rollback", "light", "0", "--yes")
     assert status == 0, report

@@ -65,8 +65,7 @@ def _left_between(run: Run, failure: StepFailed) -> bool:
     the guard's to end, as it would be were this side lost."""
     stopping = failure.code == INTERRUPTED and any(each.step == "stop" for each in run.told)
     stopped = ("stop" in run.done or stopping) and "start" not in run.done
-    ran = run.unit_before is not None and run.unit_before.active
-    return run.guarded and (run.swapped or (stopped and ran))
+    return run.guarded and (run.swapped or (stopped and run.was_up))
 
 
 def _attempt(run: Run, uses: Iterable[Use], *, ordered: bool = True) -> StepFailed | None:
@@ -238,6 +237,8 @@ def _restore(run: Run, failure: StepFailed) -> bool:
             run.strict = False  # the old version is held to what it always was: no floor
             for name in ("start", "wait", "smoke"):
                 _step(run, name, registry.ACTS[name])
+        elif run.was_up:  # it did not serve, and systemd went on trying, as it does from here on
+            _step(run, "start", registry.ACTS["start"])
     except (Exception, KeyboardInterrupt) as error:
         acted = _acted_on_the_way_back(run, error)
         return _not_restored(run, error) if acted is None else _guard_restored(run, acted)
@@ -247,7 +248,9 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     _note_rolled_back(run, failure)
     guarding.disarm(run)
     generation = f"generation {run.origin}" if run.origin is not None else "the old version"
-    state = "serves again" if serving else "is in place; the unit was down before and stays so"
+    state = "is in place; the unit was down before and stays so"
+    if run.was_up:
+        state = "serves again" if serving else "is in place and starts; it did not serve before"
     emit(Event("restore", "ok", f"{generation} {state}"))
     return True
 

@@ -28,7 +28,6 @@ def arm(run: Run, stop_bound: float) -> None:
 
     Again in the middle of one it renews the terms for the way back.
     """
-    serving = run.unit_before is not None and run.unit_before.active
     to, fallback = _ends(run)
     run.session.call(
         "arm_guard",
@@ -37,7 +36,7 @@ def arm(run: Run, stop_bound: float) -> None:
             "to": to,
             "fallback": fallback,
             "target": run.target if run.command == "deploy" else None,
-            "serving": serving or run.command == "restart",
+            "serving": run.was_up or run.command == "restart",
             "budget": run.budget,
             "within": stop_bound + _SWAP + run.budget + _proof(run) + _MARGIN,
             "token": run.session.token,

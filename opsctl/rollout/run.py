@@ -140,6 +140,12 @@ class Run:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
+    def was_up(self) -> bool:
+        """Whether systemd ran the service before, or went on starting it: then it is not to be
+        left stopped."""
+        return self.unit_before is not None and not self.unit_before.down
+
+    @property
     def patched(self) -> Collection[str]:
         """The files of the patch set that a start runs with, where this run knows them."""
         if self.plan is not None:

@@ -70,13 +70,13 @@ class FakeSession:
 class Script:
     """A rollout whose steps do what they are told at their n-th turn, else what a good one does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, serving: bool = True) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, before: str = "active") -> None:
         self.session = FakeSession()
         self.done: list[str] = []
         self.faults: dict[str, list[Callable[[], None] | None]] = {}
         self.verdicts = ["pass"]
         self.run = Run("deploy", cast(Session, self.session), Options(budget=5.0))
-        self.serving = serving
+        self.before = before
         for name in (*NAMES, "choose", "record"):
             function = self._step(name)
             monkeypatch.setitem(registry.ACTS, name, function)
@@ -88,7 +88,7 @@ class Script:
             target = f" {run.target}" if name == "swap" else ""
             self.done.append(name + target)
             if name == "preflight":
-                shown = facts() if self.serving else facts({"unit.ActiveState": "inactive"})
+                shown = facts({"unit.ActiveState": self.before})
                 run.unit_before = Unit.from_show(shown["unit"])
                 run.origin = 3
             if name == "stage":
@@ -271,10 +271,22 @@ def test_a_way_back_that_fails_is_said_loudly(
 
 
 def test_a_unit_that_was_down_stays_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, serving=False)
+    script = Script(monkeypatch, "inactive")
     script.fail("wait", BOOM)
     report = script.execute()
     assert script.done[-2:] == ["stop", "swap 3"]
+    assert report.exit_code == 10
+    assert report.summary == "it broke; rolled back, the old version is in place"
+
+
+def test_a_unit_that_systemd_went_on_starting_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It crashed at each start, so that there is nothing to prove, and it is not left stopped."""
+    script = Script(monkeypatch, "activating")
+    script.fail("wait", BOOM)
+    report = script.execute()
+    assert script.done[-3:] == ["stop", "swap 3", "start"]
     assert report.exit_code == 10
     assert report.summary == "it broke; rolled back, the old version is in place"
 
@@ -452,7 +464,7 @@ def test_the_guard_of_a_rollback_that_is_undone_knows_it(
 def test_a_rollback_whose_unit_was_down_goes_on_after_the_guard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = Script(monkeypatch, serving=False)
+    script = Script(monkeypatch, "inactive")
     script.roll_back()
     script.lose_to_the_guard("swap", to=2, serving=False, healthy=None)
     report = script.execute()

@@ -12,10 +12,11 @@ from opsctl.errors import LockHeld
 from opsctl.rollout import guard_text, guarding, steps
 from opsctl.rollout.run import Options, Run
 from opsctl.rollout.session import Session
+from opsctl.units.properties import Unit
 
 
-def terms(command: str, **changes: Any) -> tuple[int | None, int | None]:
-    """(to, fallback) of the terms of a rollout from generation 3, confirmed, to generation 2."""
+def armed(command: str, **changes: Any) -> dict[str, Any]:
+    """The terms of a rollout from generation 3, confirmed, to generation 2."""
     told: list[dict[str, Any]] = []
 
     def call(op: str, *, given: dict[str, Any], program: str, notices: None) -> None:
@@ -28,7 +29,13 @@ def terms(command: str, **changes: Any) -> tuple[int | None, int | None]:
     for name, value in changes.items():
         setattr(run, name, value)
     guarding.arm(run, stop_bound=10.0)
-    return told[0]["to"], told[0]["fallback"]
+    return told[0]
+
+
+def terms(command: str, **changes: Any) -> tuple[int | None, int | None]:
+    """(to, fallback) of `armed`."""
+    found = armed(command, **changes)
+    return found["to"], found["fallback"]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,21 @@ def test_where_a_lost_rollout_ends(
     command: str, changes: dict[str, Any], expected: tuple[int | None, int | None]
 ) -> None:
     assert terms(command, **changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "serving"),
+    [
+        ("deploy", "active", True),
+        ("rollback", "activating", True),  # systemd goes on starting what crashes
+        ("rollback", "failed", False),
+        ("deploy", "inactive", False),
+        ("restart", "inactive", True),  # to start it is what was wanted
+    ],
+)
+def test_whether_a_lost_rollout_ends_with_a_start(command: str, state: str, serving: bool) -> None:
+    before = Unit.from_show(facts({"unit.ActiveState": state})["unit"])
+    assert armed(command, unit_before=before)["serving"] is serving
 
 
 def test_a_generation_that_was_given_up_is_told() -> None:

@@ -116,7 +116,7 @@ def stages(
 def _deep(prompts: Sequence[Prompt]) -> Iterator[Stage]:
     for number, start in enumerate(range(0, len(prompts), _DEEP_AT_A_TIME), 1):
         jobs = tuple(_job(prompt) for prompt in prompts[start : start + _DEEP_AT_A_TIME])
-        yield Stage(f"{DEEP}-{number}", "long answers that hardly repeat themselves", jobs)
+        yield Stage(f"{DEEP}-{number}", "answers that hardly repeat themselves", jobs)
 
 
 def _padded(rung: Rung, quick: Sequence[Prompt]) -> Iterator[Stage]:

@@ -67,7 +67,7 @@ def examine(server: Server, exam: Exam) -> dict[str, Any]:
     began = time.monotonic()
 
     async def ask() -> list[Ran]:
-        planned = stages(exam.prompts, exam.facts, exam.level)
+        planned = stages(exam.prompts, exam.facts, exam.level, exam.deep_asked)
         async with Completions(url(server), version=exam.facts.version) as client:
             ran = await run_stages(client, planned, TIMEOUT)
             assert exam.baseline is not None
@@ -88,6 +88,7 @@ def examine(server: Server, exam: Exam) -> dict[str, Any]:
         "failed": {c.name: [c.kind, c.reason] for c in checks if c.verdict == "fail"},
         "inconclusive": {c.name: c.reason for c in checks if c.verdict == "inconclusive"},
         "counts": lossless.evidence.get("counts"),
+        "tokens_judged": lossless.evidence.get("tokens_judged"),
         "gaps": sorted(round(d["gap"], 4) for d in shown if d["gap"] is not None),
         "indexes": sorted(d["index"] for d in shown),
         "checks": {check.name: check.verdict for check in checks},
@@ -195,15 +196,19 @@ def main() -> None:
         if plain.dead():  # another server may answer at its port
             sys.exit(f"the plain server ended: {plain.log}")
         _, facts = facts_of(plain)
-        asked = prompts.for_server(prompts.bundled(), facts.chunk, facts.context)
-        baseline = take_baseline(plain, asked)
+        bundled = prompts.bundled()
+        asked, deep = (
+            prompts.for_server(each, facts.chunk, facts.context)
+            for each in (bundled.prompts, bundled.deep if options.level == "deep" else ())
+        )
+        baseline = take_baseline(plain, (*asked, *deep))
         found["near_tie_nats"] = baseline.near
         for server in servers:
             if server.dead():
                 found["servers"][server.tag] = {"dead": server.text()[-2000:]}
                 continue
             _, facts = facts_of(server)
-            exam = Exam(options.level, asked, facts, baseline)
+            exam = Exam(options.level, asked, facts, baseline, deep=deep)
             runs = [examine(server, exam) for _ in range(options.repeats)]
             found["servers"][server.tag] = {"captured": facts.captured, "runs": runs}
             options.into.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

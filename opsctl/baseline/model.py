@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opsctl.baseline.compare import Divergence, compare, tolerance
+from opsctl.baseline.prompts import Prompt
 from opsctl.errors import UsageError
 from opsctl.sglang import GenerateAnswer
 from opsctl.text import counted, first_fault
@@ -144,6 +145,11 @@ class Baseline(_Model):
     def answer(self, sha256: str) -> Answer | None:
         """Of the prompt with that hash."""
         return next((each for each in self.answers if each.sha256 == sha256), None)
+
+    def lacks(self, prompts: Iterable[Prompt]) -> list[str]:
+        """The ids of those that it has no answer to."""
+        known = {each.sha256 for each in self.answers}
+        return [prompt.id for prompt in prompts if prompt.sha256 not in known]
 
     def judge(self, sha256: str, output_ids: tuple[int, ...], asked: int) -> Divergence | None:
         """An answer of which `asked` tokens were asked for; None without one to compare with."""

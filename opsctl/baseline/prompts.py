@@ -15,7 +15,7 @@ from opsctl import yamlmodel
 from opsctl.errors import UsageError
 from opsctl.yamltext import load
 
-Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short"]
+Kind = Literal["code", "maths", "prose", "chat", "language", "long", "short", "words"]
 # Characters a token of English, between which tokenizers lie: so many make a text long enough, and
 # so few tell whether it is too long.
 _MOST, _LEAST = 5, 3
@@ -53,6 +53,16 @@ class Prompt(BaseModel):
         return self.model_copy(update={"text": text, "long": False})
 
 
+class PromptSet(BaseModel):
+    """`prompts` are asked at each further level, `deep` beside them at the deep one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1]
+    prompts: Annotated[tuple[Prompt, ...], Field(min_length=1)]
+    deep: tuple[Prompt, ...] = ()
+
+
 def for_server(prompts: Iterable[Prompt], chunk: int, context: int | None) -> tuple[Prompt, ...]:
     """Long ones longer than a prefill chunk, without those that a context of so many tokens may
     not hold."""
@@ -70,33 +80,26 @@ def prompts_hash(prompts: Iterable[Prompt]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    version: Literal[1]
-    prompts: Annotated[tuple[Prompt, ...], Field(min_length=1)]
-
-
 @cache
-def bundled() -> tuple[Prompt, ...]:
+def bundled() -> PromptSet:
     """The set that comes with opsctl."""
     text = resources.files("opsctl.baseline").joinpath("prompts.yaml").read_text(encoding="utf-8")
-    return _File.model_validate(load(text)).prompts
+    return PromptSet.model_validate(load(text))
 
 
-def read(path: Path) -> tuple[Prompt, ...]:
+def read(path: Path) -> PromptSet:
     """A set of one's own, in the form of `prompts.yaml`.
 
     Raises:
         UsageError: it cannot be read, or is not of that form.
     """
     document = yamlmodel.read(path, _invalid, _LONGEST)
-    prompts = yamlmodel.model(document, _File, _invalid, remedy=_FORM).prompts
-    ids = [prompt.id for prompt in prompts]
+    found = yamlmodel.model(document, PromptSet, _invalid, remedy=_FORM)
+    ids = [prompt.id for prompt in (*found.prompts, *found.deep)]
     twice = next((each for each in ids if ids.count(each) > 1), None)
     if twice is not None:
         raise _invalid(f"{path}: {twice} stands twice", "rename one")
-    return prompts
+    return found
 
 
 def _invalid(message: str, remedy: str) -> UsageError:

@@ -54,7 +54,12 @@ def smoke(
         bool, typer.Option("--standard", help="Every prompt and the ladder of batch sizes.")
     ] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Every prompt at every batch size, and the limits.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Every prompt at every batch size, some 10,000 tokens more one at a time, and "
+            "the limits: minutes. Needs a baseline captured with --deep.",
+        ),
     ] = False,
     prompts: PromptsOption = None,
     baseline: BaselineOption = None,
@@ -108,6 +113,14 @@ def capture(
     restart: Annotated[
         bool, typer.Option("--restart", help="Restart without speculation for it, and back.")
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="The prompts of smoke --deep too: some 10,000 tokens one at a time, which at 50 "
+            "tokens/s take over three minutes.",
+        ),
+    ] = False,
     prompts: PromptsOption = None,
     budget: opt.BudgetOption = None,
     stall: opt.StallOption = None,
@@ -123,12 +136,12 @@ def capture(
     from opsctl.rollout import baselining, capturing
 
     if not restart:
-        return baselining.take(session, prompts, trust=trust)
+        return baselining.take(session, prompts, trust=trust, deep=deep)
     if trust:
         raise UsageError("--restart leaves nothing to --trust", remedy="give one of them")
     ask(f"Restart {session.service.unit} on {session.host.name} twice?", yes=yes)
     chosen = chosen_options(budget, stall, "a baseline", lock_wait)
-    return capturing.capture(session, command.shelf(), prompts, chosen)
+    return capturing.capture(session, command.shelf(), prompts, chosen, deep=deep)
 
 
 def listing(command: Command, session: Any) -> Report:

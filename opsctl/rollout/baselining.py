@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,21 @@ from opsctl.report import Report
 from opsctl.rollout.reports import plain_report
 from opsctl.rollout.serving import require_ready
 from opsctl.rollout.session import Session
-from opsctl.rollout.subject import chosen_prompts, subject
+from opsctl.rollout.subject import chosen_prompts, deep_prompts, require_prompts, subject
 from opsctl.sglang import ServerError
 from opsctl.text import counted
 
 
-def take(session: Session, prompts: Path | None, *, trust: bool) -> Report:
-    """Ask the server that runs for what later answers are compared with, and keep it.
+def take(session: Session, prompts: Path | None, *, trust: bool, deep: bool = False) -> Report:
+    """Ask the server that runs for what later answers are compared with, and keep it; `deep` for
+    the deep level's own prompts as well.
 
     Raises:
         Refused: it is not ready; it speculates, and `trust` was not given; it gives no answer, or
             two different ones.
+        UsageError: `prompts` cannot be read, or has none for the deep level.
     """
+    require_prompts(prompts, deep=deep)
     require_ready(session, session.unit())
     found, facts = subject(session)
     host = session.host.name
@@ -45,6 +50,8 @@ def take(session: Session, prompts: Path | None, *, trust: bool) -> Report:
             code="model_unknown",
         )
     asked = chosen_prompts(prompts, facts)
+    if deep:
+        asked += deep_prompts(prompts, facts)
     answers = _asked(session, asked, logprobs=not facts.algorithm)
     generation = session.inspect()["generation"]
     made = Baseline(
@@ -121,9 +128,19 @@ def _of_file(name: str) -> Baseline:
         ) from None
 
 
-def choose(session: Session, now: Identity, name: str | None) -> tuple[Baseline | None, str]:
+def command(session: Session, prompts: Path | None = None, *, deep: bool = False) -> str:
+    """What makes one of this service, twice a load."""
+    words = ["opsctl", "baseline", "capture", session.host.name, "--restart"]
+    words += ["--deep"] if deep else []
+    words += ["--prompts", str(prompts)] if prompts else []
+    return shlex.join(words)
+
+
+def choose(
+    session: Session, now: Identity, name: str | None, deep: Sequence[Prompt] = ()
+) -> tuple[Baseline | None, str]:
     """The baseline to compare with: the one of that name, or the last plain one that fits, else
-    the last trusted one; without one the reason.
+    the last trusted one, of those that have the most of `deep`; without one the reason.
 
     Raises:
         Refused: the one that was named is of another model or precision.
@@ -143,8 +160,8 @@ def choose(session: Session, now: Identity, name: str | None) -> tuple[Baseline 
     fitting = [each for each in known if not each.identity.unlike(now)]
     if fitting:
         plain = [each for each in fitting if each.reference == "plain"]
-        return (plain or fitting)[0], ""
-    remedy = f"opsctl baseline capture {host} --restart"
+        return min(plain or fitting, key=lambda each: len(each.lacks(deep))), ""
+    remedy = command(session, deep=bool(deep))
     if known:
         why = "; ".join(known[0].identity.unlike(now))
         return None, f"none of {counted(len(known), 'baseline')} fits: {why}; {remedy}"

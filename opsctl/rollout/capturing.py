@@ -17,6 +17,7 @@ from opsctl.report import Reason, Report
 from opsctl.rollout import baselining, commands
 from opsctl.rollout.run import Options
 from opsctl.rollout.session import Session
+from opsctl.rollout.subject import require_prompts
 from opsctl.units.properties import Unit
 
 _COMMAND = "baseline capture"
@@ -24,25 +25,32 @@ _INTERRUPTED = "interrupted"
 _WHY = "the way back from a start without speculation"
 
 
-def capture(session: Session, shelf: Shelf, prompts: Path | None, options: Options) -> Report:
-    """Restart without speculation, record what the server answers, and restart as before.
+def capture(
+    session: Session, shelf: Shelf, prompts: Path | None, options: Options, *, deep: bool = False
+) -> Report:
+    """Restart without speculation, record what the server answers, and restart as before; `deep`
+    as for `baselining.take`.
 
     A server that runs without it already is spared the first restart. The way back is gone
     whatever came before it. Its failure decides the exit status (11); without one that is the
     capture's: 0, or 10 and, interrupted, 130 where there is none.
 
     Raises:
-        OpsctlError: the first restart was refused, and nothing was changed.
+        OpsctlError: the prompts cannot be asked, or the first restart was refused; nothing was
+            changed.
     """
+    require_prompts(prompts, deep=deep)
     began = time.time()
-    taken = _taken(session, shelf, prompts, options)
+    taken = _taken(session, shelf, prompts, options, deep=deep)
     back = _back(session, shelf, options)
     report = _joined(session, taken, back)
     took = round(time.time() - began, 3)
     return report.model_copy(update={"started_at": began, "duration_s": took})
 
 
-def _taken(session: Session, shelf: Shelf, prompts: Path | None, options: Options) -> Report:
+def _taken(
+    session: Session, shelf: Shelf, prompts: Path | None, options: Options, *, deep: bool
+) -> Report:
     """The capture's report, or the first restart's where that was not proven."""
     before = session.unit()
     if not (before.plain and before.active):
@@ -55,7 +63,7 @@ def _taken(session: Session, shelf: Shelf, prompts: Path | None, options: Option
         if first.exit_code:
             return first
     try:
-        return baselining.take(session, prompts, trust=False)
+        return baselining.take(session, prompts, trust=False, deep=deep)
     except BaseException as error:
         return _failure(session, error)
 

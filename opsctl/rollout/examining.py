@@ -14,7 +14,7 @@ from opsctl.baseline.prompts import prompts_hash
 from opsctl.events import Event
 from opsctl.rollout import baselining
 from opsctl.rollout.session import Session
-from opsctl.rollout.subject import chosen_prompts, subject
+from opsctl.rollout.subject import chosen_prompts, deep_prompts, subject
 from opsctl.sglang import Load, ServerError
 from opsctl.smoke import Exam, Level, Ran, Seen, resume, run_stages, stages
 
@@ -42,8 +42,9 @@ def prepare(session: Session, wanted: Wanted) -> Exam | None:
     if wanted.level == "quick":
         return None
     found, facts = subject(session)
-    baseline, why = baselining.choose(session, found, wanted.baseline)
     chosen = chosen_prompts(wanted.prompts, facts)
+    deep = deep_prompts(wanted.prompts, facts) if wanted.level == "deep" else ()
+    baseline, why = baselining.choose(session, found, wanted.baseline, deep)
     return Exam(
         level=wanted.level,
         prompts=chosen,
@@ -51,6 +52,8 @@ def prepare(session: Session, wanted: Wanted) -> Exam | None:
         baseline=baseline,
         no_baseline=why,
         previous=_previous(session, chosen),
+        deep=deep,
+        recapture=baselining.command(session, wanted.prompts, deep=True),
     )
 
 
@@ -65,7 +68,7 @@ def run(session: Session, exam: Exam) -> tuple[Ran, ...]:
         return not any(error.cause in _DEAD for error in lost)
 
     async def ask() -> list[Ran]:
-        planned = stages(exam.prompts, exam.facts, exam.level)
+        planned = stages(exam.prompts, exam.facts, exam.level, exam.deep_asked)
         timeout = session.service.smoke.timeout
         async with session.completions(exam.facts.version) as client:
             ran = await run_stages(client, planned, timeout, told)

@@ -22,7 +22,8 @@ from opsctl.text import counted
 @dataclass(frozen=True, slots=True)
 class Exam:
     """What is asked and held against what. `previous` is the mean accept length that the
-    generation before had at these prompts."""
+    generation before had at `prompts`; `deep` are the deep level's own, `recapture` is the command
+    for a baseline that has them all."""
 
     level: Level
     prompts: tuple[Prompt, ...]
@@ -31,6 +32,16 @@ class Exam:
     no_baseline: str = ""  # why there is none
     previous: float | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
+    deep: tuple[Prompt, ...] = ()
+    recapture: str = ""
+
+    @property
+    def deep_asked(self) -> tuple[Prompt, ...]:
+        """Those that the baseline can judge: they take minutes, and show nothing else."""
+        if self.baseline is None:
+            return ()
+        lacking = self.baseline.lacks(self.deep)
+        return tuple(prompt for prompt in self.deep if prompt.id not in lacking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,14 @@ class Seen:
 def judge(exam: Exam, seen: Seen) -> Iterator[Check]:
     """Every check of the level, in the order in which an operator would read them."""
     yield from answered.checks(seen.ran, exam.prompts, exam.baseline, healthy=seen.healthy)
-    yield from lossless.checks(seen.ran, exam.baseline, exam.facts.captured, exam.no_baseline)
+    yield from lossless.checks(
+        seen.ran,
+        exam.baseline,
+        exam.facts.captured,
+        exam.no_baseline,
+        deep=exam.deep,
+        recapture=exam.recapture,
+    )
     yield nan.check(seen.ran, exam.baseline)
     yield from speculation.checks(seen.ran, exam.facts, seen.lines, exam.thresholds, exam.previous)
     yield _pool(seen.loads, seen.before)

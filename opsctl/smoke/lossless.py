@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from opsctl.baseline import Baseline, Divergence
+from opsctl.baseline import Baseline, Divergence, Prompt
 from opsctl.sglang import GenerateAnswer
 from opsctl.smoke.model import QUOTE, Check
 from opsctl.smoke.server import padded
@@ -107,24 +107,35 @@ def _beginning(alone: GenerateAnswer, sample: Sample) -> tuple[int, ...]:
 
 
 def checks(
-    ran: Sequence[Ran], baseline: Baseline | None, captured: Sequence[int], none: str = ""
+    ran: Sequence[Ran],
+    baseline: Baseline | None,
+    captured: Sequence[int],
+    none: str = "",
+    *,
+    deep: Sequence[Prompt] = (),
+    recapture: str = "",
 ) -> Iterator[Check]:
     """`lossless`, and `canary` with it: the first prompt's answer before and after all else.
-    `none` says why there is no baseline."""
+    `none` says why there is no baseline; `recapture` is the command for one that has all of `deep`,
+    the deep level's own prompts."""
     if baseline is None:
         reason = none or "there is no baseline to compare with"
         yield Check("lossless", "inconclusive", reason)
         yield _canary(ran, [])
         return
     all_of_it = compared(ran, baseline)
-    yield _lossless(all_of_it, _prompts(ran), baseline, captured)
+    found = _lossless(all_of_it, _prompts(ran, deep), baseline, captured)
+    lacking = baseline.lacks(deep)
+    yield _without(found, lacking, len(deep), recapture) if lacking else found
     yield _canary(ran, all_of_it)
 
 
-def _prompts(ran: Sequence[Ran]) -> dict[str, str]:
-    """The ids of all that were asked, by their hashes; the context limit's has none."""
+def _prompts(ran: Sequence[Ran], deep: Sequence[Prompt]) -> dict[str, str]:
+    """The ids of all that were asked but the deep level's own, by their hashes; the context limit's
+    has none."""
+    apart = {"", *(prompt.sha256 for prompt in deep)}
     jobs = (sample.job for stage in ran for sample in stage.samples)
-    return {job.sha256: job.prompt for job in jobs if job.sha256}
+    return {job.sha256: job.prompt for job in jobs if job.sha256 not in apart}
 
 
 def _lossless(
@@ -170,6 +181,23 @@ def _lossless(
     few = len(unknown) > _UNKNOWN * len(asked)
     reason = f"{told}, of {len(found)} answers{beside}"
     return Check(name, "inconclusive" if few else "pass", reason, evidence)
+
+
+def _without(check: Check, lacking: Sequence[str], of: int, recapture: str) -> Check:
+    """The check where the baseline lacks some of the deep level's own prompts, which are so many:
+    with most of its evidence the level is another one."""
+    evidence = dict(check.evidence)
+    evidence["not_in_baseline"] = [*evidence.get("not_in_baseline", ()), *lacking]
+    if check.verdict == "fail":
+        return replace(check, evidence=evidence)
+    few = len(lacking) > _UNKNOWN * of
+    told = f"{len(lacking)} of {of} prompts of the deep level are not in the baseline"
+    return replace(
+        check,
+        verdict="inconclusive" if few else check.verdict,
+        reason=f"{check.reason}; {told}: {recapture}",
+        evidence=evidence,
+    )
 
 
 _WORDS: Final = (

@@ -14,7 +14,7 @@ from typing import Final
 from opsctl.baseline import Baseline
 from opsctl.sglang import Completions, Generation, ServerError
 from opsctl.smoke.lossless import judged
-from opsctl.smoke.stages import ALONE, RESUMED, Ran, Stage, stage_of
+from opsctl.smoke.stages import ALONE, DEEP, RESUMED, Ran, Stage
 from opsctl.traffic import Job, Sample, together
 
 _MOST: Final = 6  # times of one answer
@@ -24,12 +24,14 @@ _LEAST: Final = 4  # tokens that are worth another request
 async def resume(
     client: Completions, ran: Sequence[Ran], baseline: Baseline, timeout: float
 ) -> Ran | None:
-    """The rest of each answer of the first stage that left the baseline at a near tie, one at a
-    time; None where none did. `timeout` is for each request, in seconds."""
-    alone = stage_of(ran, ALONE)
+    """The rest of each answer of the first stage, and of the deep level's own, that left the
+    baseline at a near tie, one at a time; None where none did. `timeout` is for each request, in
+    seconds."""
     found: list[Sample] = []
-    for sample in alone.samples if alone else ():
-        found += await _rest(client, sample, baseline, timeout)
+    for stage in ran:
+        if stage.stage.name == ALONE or stage.stage.name.startswith(f"{DEEP}-"):
+            for sample in stage.samples:
+                found += await _rest(client, sample, baseline, timeout)
     if not found:
         return None
     jobs = tuple(sample.job for sample in found)

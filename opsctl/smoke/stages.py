@@ -36,10 +36,13 @@ _SHORT_CONTEXT: Final = 16_384
 # Left of the context for the answer: less than a block of drafts or a tree reaches.
 _ROOM: Final = 8
 ALONE: Final = "alone"
+DEEP: Final = "deep"  # what the names of the stages of the deep level's own prompts begin with
 ONE: Final = "rung-1"  # the last rung: the requests of the others, one at a time
 RESUMED: Final = "resumed"  # see `resume`
 CONTINUED: Final = "continued"  # the name of the stage whose prompts have answers behind them
 PULSE: Final = "pulse"  # the name of the stage that asks whether anybody is answered
+# Prompts a stage: whoever waits hears of each, and a dead server is not asked for all of them.
+_DEEP_AT_A_TIME: Final = 10
 _FILLER: Final = 100  # a token id that any vocabulary has
 
 
@@ -73,9 +76,12 @@ class Ran:
     samples: tuple[Sample, ...]
 
 
-def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[Stage]:
+def stages(
+    prompts: Sequence[Prompt], facts: ServerFacts, level: Level, deep: Sequence[Prompt] = ()
+) -> list[Stage]:
     """In the order in which they are asked: the first prompt first and, as the canary, last. Where
-    no prompt fits the server only what needs none, which proves nothing.
+    no prompt fits the server only what needs none, which proves nothing. `deep` are asked beside
+    them, one at a time as the baseline's capture does: in a batch a fault would be the batch's.
 
     Which requests can be compared with which is told by their prompts' hashes.
     """
@@ -103,7 +109,14 @@ def stages(prompts: Sequence[Prompt], facts: ServerFacts, level: Level) -> list[
     found.append(
         Stage("hang-up", "a client goes away in mid-stream", (gone, *beside), 1 + len(beside))
     )
+    found += _deep(deep)
     return [*found, *limit, Stage("canary", "the first prompt again", (_job(first),))]
+
+
+def _deep(prompts: Sequence[Prompt]) -> Iterator[Stage]:
+    for number, start in enumerate(range(0, len(prompts), _DEEP_AT_A_TIME), 1):
+        jobs = tuple(_job(prompt) for prompt in prompts[start : start + _DEEP_AT_A_TIME])
+        yield Stage(f"{DEEP}-{number}", "answers that hardly repeat themselves", jobs)
 
 
 def _padded(rung: Rung, quick: Sequence[Prompt]) -> Iterator[Stage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ OWN = "version: 1\nprompts:\n  - {id: mine, kind: chat, text: Hello}\n"
 
 
 def test_the_bundled_set_has_what_the_levels_need() -> None:
-    prompts = bundled()
+    prompts = bundled().prompts
     assert len({each.id for each in prompts}) == len({each.sha256 for each in prompts})
     assert {each.kind for each in prompts} == {
         "code", "maths", "prose", "chat", "language", "long", "short",
@@ -25,10 +27,18 @@ def test_the_bundled_set_has_what_the_levels_need() -> None:
     assert prompts[0].quick  # the canary is asked at every rung, too
 
 
+def test_the_deep_level_has_enough_to_see_one_token_in_two_thousand() -> None:
+    deep, others = bundled().deep, bundled().prompts
+    assert len({each.sha256 for each in (*deep, *others)}) == len(deep) + len(others)
+    assert math.exp(-sum(each.tokens for each in deep) / 2_000) < 0.01
+    # A hit in the prefix cache would make what is wrong the cache's.
+    assert len({re.split(r"\W", each.text)[0] for each in deep}) == len(deep)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 20_000))
 def test_a_long_prompt_outgrows_the_chunk(chunk: int) -> None:
-    long = next(each for each in bundled() if each.long)
+    long = next(each for each in bundled().prompts if each.long)
     grown = long.longer_than(chunk)
     # A token of English is four to five characters.
     assert len(grown.text) > chunk * 5
@@ -37,7 +47,7 @@ def test_a_long_prompt_outgrows_the_chunk(chunk: int) -> None:
 
 
 def test_others_stay_as_they_are() -> None:
-    short = next(each for each in bundled() if not each.long)
+    short = next(each for each in bundled().prompts if not each.long)
     assert short.longer_than(10_000) is short
 
 
@@ -50,8 +60,11 @@ def test_the_hash_is_of_the_text_alone() -> None:
 def test_a_set_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(OWN, encoding="utf-8")
-    (mine,) = read(path)
+    (mine,) = read(path).prompts
     assert (mine.id, mine.text, mine.tokens) == ("mine", "Hello", 64)
+    assert read(path).deep == ()
+    path.write_text(OWN + "deep:\n  - {id: more, kind: words, text: Oak, tokens: 9}\n")
+    assert [(each.id, each.tokens) for each in read(path).deep] == [("more", 9)]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +77,8 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
         ("version: 1\nprompts:\n  - {id: a, kind: chat, text: x, tokens: 0}\n", "prompts.0.tokens"),
         ("version: 1\nprompts:\n  - {id: a, kind: chat, text: x, tokns: 3}\n", "prompts.0.tokns"),
         (OWN + "  - {id: mine, kind: chat, text: Again}\n", "mine stands twice"),
+        (OWN + "deep:\n  - {id: mine, kind: chat, text: Again}\n", "mine stands twice"),
+        (OWN + "deep:\n  - {id: more, kind: chat}\n", "deep.0.text"),
         ("prompts: [", "own.yaml"),
     ],
 )

@@ -5,9 +5,10 @@ them into the lab's real SGLang, asks `opsctl smoke`, and writes docs/smoke-faul
 page docs/smoke-faults.md:
 
     python tests/integration/smoke_faults.py [--only NAME ...] [--starts N] [--correct N] \
-        [--again]
+        [--deep N] [--again]
 
-What docs/smoke-faults.json has already is kept unless --again.
+A fault that the standard level passes is tried with the deep one. What docs/smoke-faults.json has
+already is kept unless --again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 from opsctl import patchset, resources
+
+if TYPE_CHECKING:
+    from workbench import Bench
 
 _ROOT: Final = Path(__file__).parents[2]
 DATA: Final = _ROOT / "docs" / "smoke-faults.json"
@@ -299,10 +303,11 @@ def faulty(fault: Fault, folder: Path) -> Path:
 
 
 class Results:
-    """What docs/smoke-faults.json holds; each addition writes it, and the page."""
+    """What docs/smoke-faults.json holds; each addition writes it, and the page. "correct" and
+    "deep" are the standard and the deep level on correct servers."""
 
     def __init__(self) -> None:
-        self.data: dict[str, Any] = {"faults": {}, "correct": {}}
+        self.data: dict[str, Any] = {"faults": {}, "correct": {}, "deep": {}}
         if DATA.exists():
             self.data |= json.loads(DATA.read_text(encoding="utf-8"))
 
@@ -321,7 +326,7 @@ def main() -> None:
     from workbench import Bench
 
     options, results = _options(), Results()
-    faults, correct = results.data["faults"], results.data["correct"]
+    faults = results.data["faults"]
 
     def wanted(name: str) -> bool:
         return not options.only or name in options.only
@@ -336,14 +341,31 @@ def main() -> None:
                 patches = faulty(fault, Path(folder))
                 found = trials.fault_trials(bench, patches, baseline, options.starts)
                 faults[fault.name] = found
-                results.keep(f"{fault.name}: {found.get('standard', found).get('kind')}")
+                kinds = [found[level]["kind"] for level in trials.LEVELS if level in found]
+                results.keep(f"{fault.name}: {kinds}")
         for server in filter(wanted, trials.CORRECT):
-            done = correct[server] = [] if options.again else correct.get(server, [])
-            if len(done) < options.correct:
-                trials.start_correct(bench, server)
-            while len(done) < options.correct:
-                done.append(trials.correct_trial(bench, baseline))
-                results.keep(f"{server}: {done[-1]['verdict']} in {done[-1]['seconds']} s")
+            _correct(bench, baseline, server, results, options)
+
+
+def _correct(
+    bench: Bench, baseline: Path, server: str, results: Results, options: argparse.Namespace
+) -> None:
+    """The runs that the results lack of one correct server."""
+    import smoke_trials as trials
+
+    wanted = {"standard": ("correct", options.correct), "deep": ("deep", options.deep)}
+    todo = []
+    for level, (key, count) in wanted.items():
+        done = [] if options.again else results.data[key].get(server, [])
+        if len(done) < count:
+            results.data[key][server] = done
+            todo += [(level, done)] * (count - len(done))
+    if todo:
+        trials.start_correct(bench, server)
+    for level, done in todo:
+        done.append(trials.correct_trial(bench, level, baseline))
+        told = f"{done[-1]['verdict']} in {done[-1]['seconds']} s"
+        results.keep(f"{server}, {level}: {told}")
 
 
 def _options() -> argparse.Namespace:
@@ -351,6 +373,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", help="a fault or a correct server, by its name")
     parser.add_argument("--starts", type=int, default=1, help="starts of each faulty server")
     parser.add_argument("--correct", type=int, default=0, help="runs on each correct server")
+    parser.add_argument("--deep", type=int, default=0, help="such runs of the deep level")
     parser.add_argument("--baseline", type=Path, help="one of the lab, instead of capturing it")
     parser.add_argument("--again", action="store_true", help="run what the JSON has, too")
     return parser.parse_args()

@@ -27,7 +27,14 @@ other work; they are no benchmark.
 """
 _UNPROVED = """
 The lab runs no GPU kernel: faults of Triton's own code, of real CUDA graphs, of bf16's rounding
-and of tensor parallelism are not among these. `--deep` was not run.
+and of tensor parallelism are not among these.
+"""
+_STANDARD = """\
+`opsctl smoke --standard` on servers that are right, without a floor of acceptance. The
+plain one is the wheel as released, by its unit, with `smoke.speculative: false`.
+"""
+_DEEP = """\
+`opsctl smoke --deep` on some of them, against a baseline that was captured with `--deep`:
 """
 
 
@@ -35,7 +42,9 @@ def page(results: Mapping[str, Any]) -> str:
     """The page; `results` has "faults" by name and "correct" by server."""
     times = max(map(len, results.get("correct", {}).values()), default=0)
     lines = [_HEAD.format(times=times), "## Faults\n", *_faults(results.get("faults", {}))]
-    lines += ["\n## Correct servers\n", *_correct(results.get("correct", {}))]
+    lines += ["\n## Correct servers\n", _STANDARD, *_correct(results.get("correct", {}))]
+    if results.get("deep"):
+        lines += [f"\n{_DEEP}", *_correct(results["deep"])]
     missing = [each.name for each in FAULTS if each.name not in results.get("faults", {})]
     missing += [each for each in CORRECT if not results.get("correct", {}).get(each)]
     lines += ["\n## Not run\n", _UNPROVED.strip()]
@@ -45,34 +54,45 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _faults(results: Mapping[str, Any]) -> Iterator[str]:
-    caught = [fault for fault in FAULTS if fault.name in results and outcome(fault, results)[0]]
     run = [fault for fault in FAULTS if fault.name in results]
-    yield f"{len(caught)} of {len(run)} caught and named as expected.\n"
-    yield "| fault | injected in | quick | standard | kind | as expected | seconds (standard) |"
-    yield "|---|---|---|---|---|---|---|"
+    levels = [outcome(fault, results)[0] for fault in run]
+    deep = levels.count("deep")
+    beside = f", {deep} more by the deep one" if deep else ""
+    yield (
+        f"Of {len(run)} the standard level caught {levels.count('standard')} and named them as "
+        f"expected{beside}.\n"
+    )
+    yield "| fault | injected in | quick | standard | deep | kind | as expected | seconds* |"
+    yield "|---|---|---|---|---|---|---|---|"
     for fault in run:
         found = results[fault.name]
-        good, kind, seconds = outcome(fault, results)
+        level, kind, seconds = outcome(fault, results)
         cells = [
             f"**{fault.name}**: {fault.what}",
             f"`{fault.where}`",
-            *(_level(found.get(level)) for level in LEVELS),
+            *(_level(found.get(each)) for each in LEVELS[:2]),
+            _level(found["deep"]) if "deep" in found else "-",
             f"`{kind}`" if kind else "-",
-            "yes" if good else f"**no**, expected `{fault.kinds[0]}`",
+            "yes" if level else f"**no**, expected `{fault.kinds[0]}`",
             "-" if seconds is None else f"{seconds:.0f}",
         ]
         yield f"| {' | '.join(cells)} |"
-    yield "\nWhat was said of each:\n"
+    yield "\n*Of the level that caught it, or else of the last one that was asked: the deep one is"
+    yield "where the standard one passes.\n\nWhat was said of each:\n"
     for fault in run:
         yield f"- {fault.name}: {_said(results[fault.name])}{_again(fault, results[fault.name])}"
 
 
-def outcome(fault: Fault, results: Mapping[str, Any]) -> tuple[bool, str, float | None]:
-    """Whether the standard level caught it under an expected name, which, in how many seconds."""
-    standard = results[fault.name].get("standard")
-    if standard is None:
-        return False, "", None
-    return _caught(fault, standard), standard["kind"] or "", standard["seconds"]
+def outcome(fault: Fault, results: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    """The level that caught it under an expected name, if any; the kind that it or the highest one
+    that was asked gave, in how many seconds."""
+    asked = [(each, results[fault.name].get(each)) for each in LEVELS[1:]]
+    known = [(level, trial) for level, trial in asked if trial is not None]
+    if not known:
+        return "", "", None
+    caught = next((each for each in known if _caught(fault, each[1])), None)
+    level, trial = caught or known[-1]
+    return level if caught else "", trial["kind"] or "", trial["seconds"]
 
 
 def _caught(fault: Fault, trial: Mapping[str, Any]) -> bool:
@@ -99,14 +119,13 @@ def _level(trial: Mapping[str, Any] | None) -> str:
 def _said(found: Mapping[str, Any]) -> str:
     if "deploy" in found:
         return f"its deploy was taken back: {found['deploy']['said']}".replace("\n", " ")
-    failed = _failed(found["standard"])
-    named = [c["reason"] for c in failed.values() if c["kind"] == found["standard"]["kind"]]
+    trial = found.get("deep", found["standard"])
+    failed = _failed(trial)
+    named = [c["reason"] for c in failed.values() if c["kind"] == trial["kind"]]
     return str((named or [c["reason"] for c in failed.values()] or ["nothing failed"])[0])
 
 
 def _correct(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    yield "`opsctl smoke --standard` on servers that are right, without a floor of acceptance. The"
-    yield "plain one is the wheel as released, by its unit, with `smoke.speculative: false`.\n"
     yield "| server | passes | accept length | seconds, min / median / max | what else |"
     yield "|---|---|---|---|---|"
     for server in CORRECT:
@@ -116,12 +135,13 @@ def _correct(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str
         took = [trial["seconds"] for trial in trials]
         passed = sum(trial["verdict"] == "pass" for trial in trials)
         lengths = [t["accept_len"] for t in trials if t["accept_len"] is not None]
+        tokens = {f"{t['tokens_judged']:,}" for t in trials if t.get("tokens_judged") is not None}
         others = {f"{t['verdict']} ({_level(t)})" for t in trials if t["verdict"] != "pass"}
         cells = [
             server,
             f"{passed} of {len(trials)}",
             f"{min(lengths):.2f} to {max(lengths):.2f}" if lengths else "-",
             f"{min(took):.0f} / {median(took):.0f} / {max(took):.0f}",
-            "; ".join(sorted(others)),
+            "; ".join([*sorted(others), *(f"{each} tokens judged" for each in sorted(tokens))]),
         ]
         yield f"| {' | '.join(cells)} |"

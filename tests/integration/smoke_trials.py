@@ -23,7 +23,7 @@ CORRECT: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-LEVELS: Final = ("quick", "standard")
+LEVELS: Final = ("quick", "standard", "deep")
 
 
 def fresh(bench: Bench, *arguments: str) -> None:
@@ -35,12 +35,12 @@ def fresh(bench: Bench, *arguments: str) -> None:
 
 
 def capture(bench: Bench, path: Path) -> None:
-    """A plain baseline of the lab's model, of the wheel as released, into `path`."""
+    """A plain baseline of the lab's model for each level, of the wheel as released, into `path`."""
     fresh(bench)
     for words in (
         ("wait",),
         ("restart", "--plain", "--yes"),
-        ("baseline", "capture"),
+        ("baseline", "capture", "--deep"),
         ("baseline", "export", "--output", str(path)),
     ):
         outcome = bench.opsctl(*words)
@@ -60,7 +60,7 @@ def lenient(bench: Bench) -> Iterator[None]:
 
 
 def trial(bench: Bench, *words: str) -> dict[str, Any]:
-    """One smoke test by its report: verdict, kind, failed checks, seconds."""
+    """One smoke test by its report: verdict, kind, failed checks, seconds, tokens judged."""
     began = time.monotonic()
     outcome = bench.opsctl("smoke", *words)
     smoke = outcome.report["data"].get("smoke")
@@ -79,26 +79,40 @@ def trial(bench: Bench, *words: str) -> dict[str, Any]:
             if check["verdict"] in {"fail", "inconclusive"}
         },
         "accept_len": (smoke["exam"] or {}).get("accept_len") or smoke["accept_len"],
+        "tokens_judged": next(
+            (
+                each["evidence"].get("tokens_judged")
+                for each in smoke["checks"]
+                if each["name"] == "lossless"
+            ),
+            None,
+        ),
     }
 
 
+def compared(bench: Bench, level: str, baseline: Path) -> dict[str, Any]:
+    return trial(bench, f"--{level}", "--baseline", str(baseline))
+
+
 def fault_trials(bench: Bench, patches: Path, baseline: Path, starts: int = 1) -> dict[str, Any]:
-    """The set in a fresh lab under DDTREE: what each level says; or, under "deploy", why even a
-    lenient deploy took it back. Under "again", what the standard level says of its further starts,
-    so that there are `starts` of them."""
+    """The set in a fresh lab under DDTREE: what each level says, the deep one where the standard
+    one passes it; or, under "deploy", why even a lenient deploy took it back. Under "again", what
+    the standard level says of its further starts, so that there are `starts` of them."""
     with lenient(bench):
         fresh(bench, *ddtree(32))
         deployed = bench.deploy("--patches", str(patches))
     if deployed.exit_code != 0:
         return {"deploy": {"exit_code": deployed.exit_code, "said": deployed.said}}
-    words = {"quick": (), "standard": ("--standard", "--baseline", str(baseline))}
-    found: dict[str, Any] = {level: trial(bench, *words[level]) for level in LEVELS}
+    found: dict[str, Any] = {"quick": trial(bench)}
+    found["standard"] = compared(bench, "standard", baseline)
+    if found["standard"]["verdict"] == "pass":
+        found["deep"] = compared(bench, "deep", baseline)
     found["again"] = []
     while len(found["again"]) < starts - 1:
         with lenient(bench):
             restarted = bench.opsctl("restart", "--yes")
         assert restarted.exit_code == 0, restarted.said
-        found["again"].append(trial(bench, *words["standard"]))
+        found["again"].append(compared(bench, "standard", baseline))
     bench.inside(f"systemctl kill --signal=KILL {UNIT} || true")  # it may not stop by itself
     return found
 
@@ -121,7 +135,7 @@ def start_correct(bench: Bench, server: str) -> None:
     assert outcome.exit_code == 0, outcome.said
 
 
-def correct_trial(bench: Bench, baseline: Path) -> dict[str, Any]:
-    """The standard level without a floor, which no one value would fit."""
+def correct_trial(bench: Bench, level: str, baseline: Path) -> dict[str, Any]:
+    """Without a floor, which no one value would fit."""
     bench.service["smoke"]["min_accept_len"] = None
-    return trial(bench, "--standard", "--baseline", str(baseline))
+    return compared(bench, level, baseline)

@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The quick ones and one with a right answer: a third of the time of all."""
-    chosen = [each for each in bundled() if each.quick or each.id == "short-opposite"]
+    chosen = [each for each in bundled().prompts if each.quick or each.id == "short-opposite"]
     content = [each.model_dump(exclude_defaults=True) for each in chosen]
     path = tmp_path_factory.mktemp("prompts") / "prompts.yaml"
     path.write_text(yaml.safe_dump({"version": 1, "prompts": content}), encoding="utf-8")

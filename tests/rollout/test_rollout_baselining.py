@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 from rollout_tools import SERVICE, facts
 
-from opsctl.baseline import Answer, Baseline, Identity
+from opsctl.baseline import Answer, Baseline, Identity, Prompt, load
+from opsctl.baseline.prompts import bundled
 from opsctl.errors import Refused, UsageError
 from opsctl.events import Event
 from opsctl.rollout import baselining
-from opsctl.rollout.baselining import bring, choose, export, named, take
+from opsctl.rollout.baselining import bring, choose, command, export, named, take
 from opsctl.rollout.session import Session
 from opsctl.smoke import ServerFacts
 
@@ -31,6 +32,13 @@ def baseline(reference: str = "plain", **changes: Any) -> Baseline:
         reference=cast(Any, reference),
         identity=NOW.model_copy(update=changes),
         answers=(answer,),
+    )
+
+
+def answers_to(*prompts: Prompt) -> tuple[Answer, ...]:
+    return tuple(
+        Answer(prompt=each.id, sha256=each.sha256, output_ids=(1,), text="t", finish_reason="stop")
+        for each in prompts
     )
 
 
@@ -71,6 +79,19 @@ def test_plain_before_trusted_and_the_last_before_earlier_ones() -> None:
     trusted, late, early = baseline("trusted"), baseline(created=2.0), baseline(created=1.0)
     assert choose(session(trusted, late, early), NOW, None) == (late, "")
     assert choose(session(trusted), NOW, None) == (trusted, "")
+
+
+def test_for_the_deep_level_the_last_that_has_its_prompts() -> None:
+    deep = (Prompt(id="a", kind="words", text="oak"), Prompt(id="b", kind="words", text="elm"))
+    late = baseline(created=3.0)
+    full, half = (
+        late.model_copy(update={"created": when, "answers": late.answers + answers})
+        for when, answers in ((2.0, answers_to(*deep)), (1.0, answers_to(deep[0])))
+    )
+    assert choose(session(late, half, full), NOW, None, deep) == (full, "")
+    assert choose(session(late, half), NOW, None, deep) == (half, "")
+    assert choose(session(late, half, full), NOW, None) == (late, "")
+    assert choose(session(), NOW, None, deep)[1].endswith("capture alpha --restart --deep")
 
 
 @pytest.mark.parametrize(
@@ -159,3 +180,38 @@ def test_what_is_no_reference(
         take(session(), None, trust=False)
     assert caught.value.code == code
     assert caught.value.remedy
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Whose server runs plainly and answers every prompt."""
+
+    def asked(_: Session, prompts: tuple[Prompt, ...], **__: Any) -> list[Answer]:
+        return list(answers_to(*prompts))
+
+    monkeypatch.setattr(baselining, "require_ready", lambda *_: None)
+    monkeypatch.setattr(baselining, "subject", lambda _: (NOW, ServerFacts()))
+    monkeypatch.setattr(baselining, "_asked", asked)
+    return Host()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_deep_levels_prompts_are_asked_on_request(captured: Host, deep: bool) -> None:
+    take(cast(Session, captured), None, trust=False, deep=deep)
+    (text,) = captured.texts.values()
+    lacking = load(text, "it").lacks([*bundled().prompts, *bundled().deep])
+    long = [each.id for each in bundled().prompts if each.long]  # another text by the server
+    assert lacking == long + [each.id for each in bundled().deep if not deep]
+
+
+def test_a_set_without_any_is_refused_at_once(captured: Host, tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("version: 1\nprompts:\n  - {id: mine, kind: chat, text: Hello}\n")
+    with pytest.raises(UsageError, match="no prompts for the deep level") as caught:
+        take(cast(Session, captured), path, trust=False, deep=True)
+    assert "--deep" in caught.value.remedy
+    assert captured.texts == {}
+    take(cast(Session, captured), path, trust=False)
+    assert command(cast(Session, captured), path, deep=True) == (
+        f"opsctl baseline capture alpha --restart --deep --prompts {path}"
+    )

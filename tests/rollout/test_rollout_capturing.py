@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from rollout_tools import SERVICE, facts
 
-from opsctl.errors import Refused, Unreachable
+from opsctl.errors import Refused, Unreachable, UsageError
 from opsctl.events import Event
 from opsctl.playbook import Shelf
 from opsctl.report import Reason, Report
@@ -111,6 +111,17 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def capture(host: Host) -> Report:
     return capturing.capture(cast(Session, host), Shelf(()), None, Options(budget=9.0))
+
+
+def test_prompts_that_cannot_be_asked_are_refused_before_a_restart(
+    host: Host, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("version: 1\nprompts:\n  - {id: mine, kind: chat, text: Hello}\n")
+    for prompts, says in ((tmp_path / "none.yaml", "none.yaml"), (path, "deep level")):
+        with pytest.raises(UsageError, match=says):
+            capturing.capture(cast(Session, host), Shelf(()), prompts, Options(), deep=True)
+    assert host.starts == []
 
 
 def test_there_and_back(host: Host) -> None:

@@ -66,7 +66,7 @@ def test_a_padded_size_is_asked_where_there_is_one(captured: tuple[int, ...]) ->
 
 @pytest.mark.parametrize("level", ["standard", "deep"])
 def test_stages_of_the_bundled_prompts(level: Level) -> None:
-    prompts = bundled()
+    prompts = bundled().prompts
     planned = stages(prompts, LAB, level)
     names = [stage.name for stage in planned]
     assert names[0] == "alone"
@@ -87,7 +87,7 @@ def test_stages_of_the_bundled_prompts(level: Level) -> None:
 
 
 def test_answers_of_a_rung_end_one_by_one() -> None:
-    planned = {stage.name: stage for stage in stages(bundled(), LAB, "standard")}
+    planned = {stage.name: stage for stage in stages(bundled().prompts, LAB, "standard")}
     lengths = [job.request.max_new_tokens for job in planned["rung-4"].jobs]
     assert len(set(lengths)) == 4
 
@@ -97,7 +97,7 @@ def test_answers_of_a_rung_end_one_by_one() -> None:
 def test_whoever_is_in_the_last_row_lives_on_in_smaller_batches(captured: tuple[int, ...]) -> None:
     """A padded replay may repeat a wider batch's last rows, and must then hurt one that runs."""
     facts = ServerFacts(captured=captured, most_running=48)
-    for stage in stages(bundled(), facts, "standard"):
+    for stage in stages(bundled().prompts, facts, "standard"):
         lengths = [job.request.max_new_tokens for job in stage.jobs]
         if stage.name.startswith("rung-") and len(lengths) % 4 == 0:
             assert lengths[-1] == max(lengths)
@@ -109,7 +109,7 @@ def test_whoever_is_in_the_last_row_lives_on_in_smaller_batches(captured: tuple[
 
 
 def test_padded_sizes_come_after_the_wider_with_other_prompts_each_turn() -> None:
-    planned = stages(bundled(), LAB, "standard")
+    planned = stages(bundled().prompts, LAB, "standard")
     names = [stage.name for stage in planned]
     turns = [stage for stage in planned if stage.spare]
     assert names.index(turns[0].name) > names.index("rung-5")
@@ -143,8 +143,8 @@ def test_there_is_nothing_to_continue(ids: tuple[int, ...]) -> None:
 
 def test_a_long_context_is_left_to_deep() -> None:
     long = ServerFacts(context=262_144, capacity=100_000)
-    assert "limit" not in [s.name for s in stages(bundled(), long, "standard")]
-    limit = next(s for s in stages(bundled(), long, "deep") if s.name == "limit")
+    assert "limit" not in [s.name for s in stages(bundled().prompts, long, "standard")]
+    limit = next(s for s in stages(bundled().prompts, long, "deep") if s.name == "limit")
     request = limit.jobs[0].request
     assert len(request.prompt) + request.max_new_tokens <= 100_000
 
@@ -244,7 +244,7 @@ def test_a_padded_size_begins_as_wide_as_its_graph_with_the_spare_ones() -> None
             server.asked.clear()
             return True
 
-        await run_stages(server, stages(bundled(), LAB, "standard"), 1.0, told)
+        await run_stages(server, stages(bundled().prompts, LAB, "standard"), 1.0, told)
 
     anyio.run(ask)
     assert (widest["rung-2"], widest["padded-3-1"], widest["rung-1"]) == (2, 4, 1)

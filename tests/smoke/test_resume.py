@@ -17,7 +17,7 @@ from opsctl.sglang import (
 )
 from opsctl.smoke import Ran, resume
 from opsctl.smoke.lossless import compared
-from opsctl.smoke.stages import ALONE, RESUMED, Stage
+from opsctl.smoke.stages import ALONE, DEEP, RESUMED, Stage
 from opsctl.traffic import Job, Sample
 
 REFERENCE = tuple(range(100, 130))
@@ -117,6 +117,17 @@ def test_a_prompt_of_other_tokens_is_another_prompt(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(f"{__name__}.PROMPT", (1, *PROMPT))
     assert run(server)[1] is None
     assert server.asked == []
+
+
+def test_the_deep_levels_answers_are_resumed_too() -> None:
+    alone, _ = run(Server({}))
+    server = Server({4: 500})
+    (job,) = alone.stage.jobs
+    sample = Sample(job, 0.0, 1.0, server.answer(0, len(REFERENCE)))
+    deep = Ran(Stage(f"{DEEP}-1", "", (job,)), (sample,))
+    rest = anyio.run(resume, cast(Completions, server), [alone, deep], baseline(), 5.0)
+    assert rest is not None
+    assert [each.job.given for each in rest.samples] == [5]
 
 
 def test_it_ends_with_a_server_that_always_ties() -> None:

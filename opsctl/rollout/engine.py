@@ -16,10 +16,8 @@ from opsctl.report import Report
 from opsctl.rollout import conditions, ending, guard_text, guarding, notifying, registry, steps
 from opsctl.rollout.run import INTERRUPTED, Run, StepFailed, Told
 
-# What remains of a rollback that the guard took to its target: of one whose unit runs, and of one
-# whose unit was down before, which the guard leaves so.
+# What remains of a rollback that the guard took to its target.
 _PROOF = tuple(map(use, ("guard", "smoke", "confirm")))
-_FROM_STOPPED = tuple(map(use, ("guard", "stop", "swap", "start", "wait", "smoke", "confirm")))
 
 
 @notifying.notified
@@ -196,12 +194,11 @@ def _recover(run: Run, failure: StepFailed) -> tuple[StepFailed | None, bool]:
         return failure, _not_restored(run, error)
     if acted is None:
         return failure, _restore(run, failure)
-    if acted["to"] != run.target or acted["healthy"] is False:
+    if acted["to"] != run.target or not acted["healthy"]:
         return failure, _guard_restored(run, acted)
     run.session.emit(Event("guard", "ok", guard_text.describe(acted)))
     run.guard_report = None
-    remaining = _PROOF if acted["healthy"] else _FROM_STOPPED
-    unproven = _attempt(run, remaining, ordered=False)
+    unproven = _attempt(run, _PROOF, ordered=False)
     return (None, False) if unproven is None else _recover(run, unproven)
 
 

@@ -29,6 +29,8 @@ def arm(run: Run, stop_bound: float) -> None:
     Again in the middle of one it renews the terms for the way back.
     """
     to, fallback = _ends(run)
+    # What ends in a start if all goes well, and goes on to that end by itself.
+    goes_on = run.command == "restart" or (to is not None and to == run.target)
     run.session.call(
         "arm_guard",
         given={
@@ -36,7 +38,7 @@ def arm(run: Run, stop_bound: float) -> None:
             "to": to,
             "fallback": fallback,
             "target": run.target if run.command == "deploy" else None,
-            "serving": run.was_up or run.command == "restart",
+            "serving": run.was_up or goes_on,
             "budget": run.budget,
             "within": stop_bound + _SWAP + run.budget + _proof(run) + _MARGIN,
             "token": run.session.token,

@@ -38,8 +38,8 @@ A rollback that is lost goes on to its target, if that generation ever served, s
 is what somebody wanted to be rid of. It falls back to the generation that it left otherwise: where
 the target never served or does not come up, and where the rollback had failed and was being undone.
 
-A service that was down before stays so after a deploy or a rollback that was lost. One that crashed
-at each start, and that systemd went on starting, is started again.
+A service that was down before stays so after a deploy that was lost. One that crashed at each
+start, and that systemd went on starting, is started again; so is one whose rollback goes on.
 
 The same was asked of every runbook, its client killed after each of its steps:
 [runbook-killed.md](runbook-killed.md).

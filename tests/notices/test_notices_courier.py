@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -75,6 +76,15 @@ def test_an_answer_without_end_is_given_up() -> None:
     assert "not known" in outcome.error
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Where the tests themselves run in the background, Ctrl-C is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_wait_and_no_more() -> None:
     with receiver(Answer(hang=60)) as found:
         courier = Courier([hook(found.url)])

@@ -461,17 +461,6 @@ def test_the_guard_of_a_rollback_that_is_undone_knows_it(
     assert seen == [False, True]
 
 
-def test_a_rollback_whose_unit_was_down_goes_on_after_the_guard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script = Script(monkeypatch, "inactive")
-    script.roll_back()
-    script.lose_to_the_guard("swap", to=2, serving=False, healthy=None)
-    report = script.execute()
-    assert (report.exit_code, report.generation) == (0, 2)
-    assert script.done[-7:] == ["guard", "stop", "swap 2", "start", "wait", "smoke", "confirm"]
-
-
 @pytest.mark.parametrize(
     ("to", "healthy", "exit_code"), [(3, True, 10), (3, False, 11), (2, False, 11)]
 )

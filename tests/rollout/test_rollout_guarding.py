@@ -58,18 +58,24 @@ def test_where_a_lost_rollout_ends(
 
 
 @pytest.mark.parametrize(
-    ("command", "state", "serving"),
+    ("command", "state", "changes", "serving"),
     [
-        ("deploy", "active", True),
-        ("rollback", "activating", True),  # systemd goes on starting what crashes
-        ("rollback", "failed", False),
-        ("deploy", "inactive", False),
-        ("restart", "inactive", True),  # to start it is what was wanted
+        ("deploy", "active", {}, True),
+        ("deploy", "activating", {}, True),  # systemd goes on starting what crashes
+        ("deploy", "inactive", {}, False),
+        # To start it is what was wanted, and the guard goes on with that.
+        ("restart", "inactive", {}, True),
+        ("rollback", "failed", {}, True),
+        # To where it was, and as it was.
+        ("rollback", "failed", {"target_status": "rolled_back"}, False),
+        ("rollback", "failed", {"undoing": "it failed"}, False),
     ],
 )
-def test_whether_a_lost_rollout_ends_with_a_start(command: str, state: str, serving: bool) -> None:
+def test_whether_a_lost_rollout_ends_with_a_start(
+    command: str, state: str, changes: dict[str, Any], serving: bool
+) -> None:
     before = Unit.from_show(facts({"unit.ActiveState": state})["unit"])
-    assert armed(command, unit_before=before)["serving"] is serving
+    assert armed(command, unit_before=before, **changes)["serving"] is serving
 
 
 def test_a_generation_that_was_given_up_is_told() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 _ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(_ROOT / "tests" / "faults")]
 
-from runbook_faults import FAULTS, Fault, follow  # noqa: E402
+from runbook_faults import FAULTS, Fault, follow, show  # noqa: E402
 from runbook_rigs import LightRig  # noqa: E402
 
 from opsctl.playbook import Shelf  # noqa: E402
@@ -56,7 +56,7 @@ def killed(light: LightRig, fault: Fault, step: str, *, resume: bool) -> dict[st
 
 def _strike(light: LightRig, runbook: str, step: str, found: dict[str, Any]) -> None:
     """Kill its client after `step`, and look once the host has settled."""
-    served = light.served() is not None
+    ran = show(light, "ActiveState")["ActiveState"] == "active" and light.served() is not None
     client = light.start("runbook", "run", runbook, "--yes", halt=step, grace=_GRACE)
     found["reached"] = client.halted.wait(180) and not client.ended.is_set()
     if not found["reached"]:
@@ -71,7 +71,7 @@ def _strike(light: LightRig, runbook: str, step: str, found: dict[str, Any]) -> 
     report = light.look()["report"] or {}
     found["guard"] = "seconds" in report and report["at"] > struck
     found["serves"] = light.served() is not None
-    if served and not found["serves"]:
+    if ran and not found["serves"]:
         found["wrong"].append("it served before, and does not now")
 
 

@@ -87,7 +87,8 @@ class _ChannelPipe:
         self._channel = transport.open_session(timeout=30)
         self._stderr = bytearray()
         self._channel.exec_command(command)
-        threading.Thread(target=self._collect, name="opsctl-stderr", daemon=True).start()
+        self._collector = threading.Thread(target=self._collect, name="opsctl-stderr", daemon=True)
+        self._collector.start()
 
     def send(self, data: bytes) -> None:
         self._channel.sendall(data)
@@ -97,7 +98,7 @@ class _ChannelPipe:
         data = self._channel.recv(1 << 16)
         if not data:
             # Stderr and the end of stdout race; the last words are worth a moment.
-            self._channel.status_event.wait(1.0)
+            self._collector.join(1.0)
         return data
 
     def stderr(self) -> str:

@@ -105,6 +105,7 @@ def page(paths: Sequence[Path]) -> str:
     return PAGE.format(
         names=" ".join(path.name for path in paths),
         level=founds[0]["level"],
+        note=NOTES[founds[0]["level"]],
         near=founds[0]["near_tie_nats"],
         device=founds[0].get("device", "an unnamed card"),
         tables="\n".join(tables),
@@ -145,6 +146,17 @@ TABLE = """\
 {rows}
 """
 
+NOTES = {
+    "standard": """\
+The first file's runs are of before smoke began a padded batch as wide as its graph; the second
+file's are of after that, for which stale-padding, missed here before, is caught. Budgets of 16 and
+64 missed the first one's time limit. `mask-ancestor`, `mask-distant-ancestor` and
+`accepts-everything` are faults of what serves a CPU in place of the Triton kernels: on a card their
+servers are correct ones, which pass.""",
+    "deep": """\
+The second file has the budgets that the first one's time limit left out, and faults.""",
+}
+
 PAGE = """\
 # smoke --{level} on a GPU in bf16
 
@@ -155,11 +167,7 @@ nats. `ddtree-N` has a budget of N. Servers of other names are DDTREE with a bud
 fault of docs/smoke-faults.md in each: one that passes was not caught here, whatever the lab says
 of it. All of a file run beside each other on the card, so seconds are no benchmark.
 
-The first file's runs are of before smoke began a padded batch as wide as its graph; the second
-file's are of after that, for which stale-padding, missed here before, is caught. Budgets of 16 and
-64 missed the first one's time limit. `mask-ancestor`, `mask-distant-ancestor` and
-`accepts-everything` are faults of what serves a CPU in place of the Triton kernels: on a card their
-servers are correct ones, which pass.
+{note}
 
 {tables}
 The gaps are of the dozen worst answers of a run, and at least so large where a token is none of

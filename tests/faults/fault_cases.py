@@ -12,7 +12,9 @@ from typing import Any
 
 from fault_proxy import Proxy
 from fault_rigs import free_disk, mount_name, rigged, set_clock
-from light_lab import SITE, STATE, VERSIONS, Client, LightLab, Watch, faults_of
+from fault_verdict import faults_of
+from light_lab import STATE, Client, LightLab, Watch
+from light_package import SITE, VERSIONS
 
 from opsctl import lab
 

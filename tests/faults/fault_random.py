@@ -28,7 +28,8 @@ from fault_cases import (
 )
 from fault_proxy import Proxy
 from fault_rigs import rigged
-from light_lab import VERSIONS, Client, LightLab, Watch
+from light_lab import Client, LightLab, Watch
+from light_package import VERSIONS
 
 QUICK: dict[str, Any] = {"patience": 8.0, "grace": 4.0}
 # "" is before anything is said.

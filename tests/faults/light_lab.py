@@ -2,134 +2,32 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import http.client
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import pytest
 import yaml
+from light_package import HERE, SITE, UNIT, VERSIONS, archive, contents, hashes, write_sets
 
 from opsctl import lab
 from opsctl.inventory.models import Service
 
-HERE = Path(__file__).resolve().parent
 SERVICE = "light"
-UNIT = "light.service"
-SITE = "/opt/light/lib/python3.11/site-packages"
 PYTHON = "/opt/light/bin/python"
 STATE = f"/var/lib/opsctl/{SERVICE}"
 PORT = 30001
-VERSIONS = 6
-PARTS = 24
 BUDGET = 8.0
 LOAD = 0.5  # seconds
-
-_DROP_IN = """\
-[Service]
-Environment=PYTHONPATH=
-TimeoutStopSec=10
-RestartSec=1
-"""
-
-
-# -- the package and its patch sets ------------------------------------------------------------
-
-
-def part(number: int, version: int) -> str:
-    """The same size in every version, as a stale bytecode needs to go unnoticed."""
-    lines = [f"# Part {number}.", f"VERSION = {version}"]
-    return "\n".join([*lines, *(f"LINE_{i} = {i}" for i in range(20))]) + "\n"
-
-
-def contents(version: int) -> dict[str, str]:
-    """path below the package -> text, as the version has it; 0 is the wheel's own.
-
-    Odd versions have a module more than even ones, so that files come and go.
-    """
-    found = {
-        "__init__.py": "",
-        "parts/__init__.py": "",
-        "launch_server.py": (HERE / "light_server.py").read_text(encoding="utf-8"),
-    }
-    found |= {f"parts/p{n:02d}.py": part(n, version) for n in range(PARTS)}
-    if version % 2:
-        found["parts/extra.py"] = part(99, version)
-    return found
-
-
-def hashes(version: int) -> dict[str, str]:
-    return {p: hashlib.sha256(t.encode()).hexdigest() for p, t in contents(version).items()}
-
-
-def write_sets(folder: Path) -> None:
-    """`folder`/N is a patches folder whose set `light` makes version N."""
-    for version in range(1, VERSIONS):
-        root = folder / str(version) / "lightserve-1.0.0" / "light"
-        (root / "files/parts").mkdir(parents=True)
-        manifest = {
-            "name": "light",
-            "version": f"{version}.0.0",
-            "description": "Another version of the light service",
-            "for": {
-                "distribution": "lightserve",
-                "version": "1.0.0",
-                "package": "sglang",
-                "wheels": [{"filename": "lightserve-1.0.0-py3-none-any.whl", "sha256": "0" * 64}],
-            },
-            "restart": True,
-        }
-        (root / "patchset.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
-        (root / "series").write_text("0001-version.patch\n", encoding="utf-8")
-        header = "Description: Another version\nAuthor: The tests\nForwarded: not-needed\n"
-        header += "Last-Update: 2026-11-29\n---\n"
-        hunks = [
-            f"--- a/parts/p{n:02d}.py\n+++ b/parts/p{n:02d}.py\n@@ -1,3 +1,3 @@\n # Part {n}.\n"
-            f"-VERSION = 0\n+VERSION = {version}\n LINE_0 = 0\n"
-            for n in range(PARTS)
-        ]
-        (root / "0001-version.patch").write_text(header + "".join(hunks), encoding="utf-8")
-        if version % 2:
-            extra = contents(version)["parts/extra.py"]
-            (root / "files/parts/extra.py").write_text(extra, encoding="utf-8")
-
-
-def _archive() -> bytes:
-    """The package with its dist-info, the drop-in, and what the tests use, from the root on."""
-    files = {f"{SITE}/sglang/{path}": text for path, text in contents(0).items()}
-    rows = []
-    for path, text in contents(0).items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
-        rows.append(f"sglang/{path},sha256={digest.rstrip(b'=').decode()},{len(text)}")
-    info = f"{SITE}/lightserve-1.0.0.dist-info"
-    files[f"{info}/METADATA"] = "Metadata-Version: 2.1\nName: lightserve\nVersion: 1.0.0\n"
-    files[f"{info}/INSTALLER"] = "pip\n"
-    files[f"{info}/RECORD"] = "\n".join(rows) + "\n"
-    files[f"/etc/systemd/system/{UNIT}.d/20-light.conf"] = _DROP_IN
-    for name in ("fault_look.py", "fault_trap.py"):
-        files[f"/opt/faults/{name}"] = (HERE / name).read_text(encoding="utf-8")
-    buffer = BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, text in files.items():
-            entry = tarfile.TarInfo(path.lstrip("/"))
-            entry.size, entry.mode, entry.mtime = len(text.encode()), 0o644, int(time.time())
-            archive.addfile(entry, BytesIO(text.encode()))
-    return buffer.getvalue()
-
-
-# -- the lab -----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -229,7 +127,7 @@ class LightLab:
         self.address = lab.up(self.name, service, start=False).address
         self.inside("python3 -m venv --without-pip /opt/light && mkdir -p /opt/faults")
         argv = lab.ssh_argv(self.name, "tar -x -C / --no-same-owner -f -")
-        subprocess.run(argv, input=_archive(), check=True, capture_output=True, timeout=60)
+        subprocess.run(argv, input=archive(), check=True, capture_output=True, timeout=60)
         self.set_load(LOAD)
         self.inside(f"systemctl daemon-reload; systemctl -q enable --now {UNIT}")
         self.await_serving(20)
@@ -241,7 +139,7 @@ class LightLab:
             f"{SITE}/.opsctl-* /etc/systemd/system/opsctl-guard-{SERVICE}.service"
         )
         argv = lab.ssh_argv(self.name, "tar -x -C / --no-same-owner -f -")
-        subprocess.run(argv, input=_archive(), check=True, capture_output=True, timeout=60)
+        subprocess.run(argv, input=archive(), check=True, capture_output=True, timeout=60)
         self.inside(
             f"systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl start {UNIT}"
         )
@@ -421,84 +319,3 @@ class Watch:
         last = silent[-1] if silent else -1
         later = self.changes[last + 1 :]
         return max(0.0, later[0][0] - moment) if later else float("inf")
-
-
-# -- what a settled host must be ---------------------------------------------------------------
-
-
-def faults_of(
-    light: LightLab, found: dict[str, Any], served: dict[str, int] | None
-) -> tuple[int | None, list[str]]:
-    """The version that disk, state and server agree on, and everything that is wrong."""
-    wrong: list[str] = []
-    version = light.version_of(found["files"])
-    if version is None:
-        wrong.append(f"the files are of no one version: {_odd(found['files'])}")
-    try:
-        if served is None:
-            wrong.append("nothing is served")
-        elif light.whole(served) != version:
-            wrong.append(f"version {light.whole(served)} is served, {version} is on disk")
-    except Mixture as error:
-        wrong.append(str(error))
-    wrong += _state_faults(found, version, light.unrecorded)
-    if found["beside"] != sorted(light.beside):
-        odd = set(found["beside"]) ^ set(light.beside)
-        wrong.append(f"beside the package there are {odd}")
-    if (found["unit"].get("ActiveState"), found["unit"].get("SubState")) != ("active", "running"):
-        wrong.append(f"the unit is {found['unit']}")
-    return version, wrong
-
-
-def _odd(files: dict[str, str]) -> str:
-    known = {d: (p, v) for v in range(VERSIONS) for p, d in hashes(v).items()}
-    kinds: dict[str, int] = {}
-    for path, digest in files.items():
-        name, version = known.get(digest, ("", None))
-        key = str(version) if name == path else f"{path}?"
-        kinds[key] = kinds.get(key, 0) + 1
-    return str(kinds)
-
-
-_STATE_FILES = frozenset(
-    {"lock", "current", "loads.jsonl", "audit.jsonl", "guard.py", "guard-report.json"}
-)
-
-
-def _state_faults(found: dict[str, Any], version: int | None, unrecorded: set[str]) -> list[str]:
-    wrong = []
-    for path in found["state"]:
-        folder, _, name = path.rpartition("/")
-        kept = folder == "generations" and name.endswith(".json")
-        if path not in _STATE_FILES and not kept:
-            wrong.append(f"in the state folder there is {path}")
-    if found["locked"]:
-        wrong.append("the lock is held")
-    return wrong + _current_faults(found, version, unrecorded) + _store_faults(found)
-
-
-def _current_faults(found: dict[str, Any], version: int | None, unrecorded: set[str]) -> list[str]:
-    generations, current = found["generations"], (found["current"] or "").strip()
-    if not current:
-        if version == 0 and not set(generations) - {"0"}:
-            return []
-        return [f"no current generation, {sorted(generations)} are recorded"]
-    if current not in generations:
-        return [f"current names {current!r}"]
-    wrong = []
-    generation = generations[current]
-    odd = [p for p, f in generation["files"].items() if found["files"].get(p) != f["sha256"]]
-    if odd:
-        wrong.append(f"not as generation {current} has them: {odd}")
-    if generation["status"] in ("staged", "abandoned") and current not in unrecorded:
-        wrong.append(f"generation {current} in place is {generation['status']}")
-    return wrong
-
-
-def _store_faults(found: dict[str, Any]) -> list[str]:
-    objects = found["objects"]
-    wrong = [f"a stray or damaged content: {n}" for n, digest in objects.items() if n != digest]
-    for number, generation in found["generations"].items():
-        named = {d for file in generation["files"].values() for d in file.values() if d}
-        wrong += [f"generation {number} lost {digest}" for digest in named - set(objects)]
-    return wrong

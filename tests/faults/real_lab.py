@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from light_lab import HERE, PORT, Client, LightLab, Mixture
+from light_lab import PORT, Client, LightLab, Mixture
+from light_package import HERE
 
 from opsctl import lab, resources
 from opsctl.inventory.models import Service

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from fault_cases import BY_NAME, Case, Fault, connection_reset, run_case
 from fault_random import QUICK, run_one
-from light_lab import LightLab, Mixture, contents, part, running, whole
+from light_lab import LightLab, Mixture, running, whole
+from light_package import contents, part
 
 pytestmark = [pytest.mark.timeout(300)]
 lab = pytest.mark.lab

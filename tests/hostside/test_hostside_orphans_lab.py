@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from light_lab import PORT, PYTHON, SERVICE, UNIT, LightLab, running
+from light_lab import PORT, PYTHON, SERVICE, LightLab, running
+from light_package import UNIT
 
 from opsctl import lab as labs
 from opsctl.transport.connect import SshRemote, connect

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 from fault_rigs import mount_name, own_disk
-from light_lab import PORT, PYTHON, SERVICE, SITE, STATE, UNIT, LightLab, running
+from light_lab import PORT, PYTHON, SERVICE, STATE, LightLab, running
+from light_package import SITE, UNIT
 
 from opsctl import lab as labs
 from opsctl.inventory import Host

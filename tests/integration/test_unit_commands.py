@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from light_lab import UNIT, LightLab, running
+from light_lab import LightLab, running
+from light_package import UNIT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from fault_proxy import Proxy
-from light_lab import HERE, PORT, UNIT, LightLab, running
+from light_lab import PORT, LightLab, running
+from light_package import HERE, UNIT
 from pseudo_terminal import Terminal
 from watch_samples import ARGS, CRASH, decode
 

@@ -216,6 +216,10 @@ def _named(
     if right and all(each.at_once > 1 for each in wrong):
         return _in_batches(_sizes(wrong), _sizes(right), captured)
     if right and all(each.stage in {CONTINUED, RESUMED} for each in wrong):
+        # Both begin with an answer's KV out of the prefix cache; of the second it is most tokens
+        # that are judged at all where near ties are many, so that it may be of any fault.
+        if _at(RESUMED, wrong) and not _at(CONTINUED, wrong) and _at(CONTINUED, right):
+            return "verify_divergence", "after near ties, and not after the prefix cache alone"
         return "cache_divergence", "where an answer is taken from the prefix cache alone"
     if all(each.cached for each in wrong) and any(not each.cached for each in right):
         return "cache_divergence", "after a hit in the prefix cache alone"
@@ -223,6 +227,10 @@ def _named(
     if _all_believed(wrong):
         return "implausible_acceptance", f"{where}, and hardly a draft was rejected"
     return "verify_divergence", where
+
+
+def _at(stage: str, found: Sequence[Compared]) -> bool:
+    return any(each.stage == stage for each in found)
 
 
 def _in_batches(wrong: set[int], right: set[int], captured: Sequence[int]) -> tuple[str, str]:

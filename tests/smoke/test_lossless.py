@@ -163,6 +163,28 @@ def test_what_is_wrong_is_wrong_whatever_the_baseline_lacks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("resumed", "continued", "kind"),
+    [
+        (WRONG, RIGHT, "verify_divergence"),  # the prefix cache has answers right
+        (WRONG, WRONG, "cache_divergence"),
+        (RIGHT, WRONG, "cache_divergence"),
+        (WRONG, None, "cache_divergence"),  # nothing speaks for the cache
+    ],
+)
+def test_a_fault_after_near_ties_alone_need_not_be_the_caches(
+    resumed: tuple[int, ...], continued: tuple[int, ...] | None, kind: str
+) -> None:
+    rest = replace(job(tokens=36), given=4)
+    stages = [ran("alone", answer(TIED)), ran("resumed", sample(answer(resumed[4:]), rest))]
+    if continued is not None:
+        begun = answer(continued[4:], prompt_tokens=13)
+        stages.insert(0, ran("alone", answer()))
+        stages[1:2] = []
+        stages.append(ran("continued", sample(begun, job(tokens=36))))
+    assert judged(*stages)["lossless"].kind == kind
+
+
+@pytest.mark.parametrize(
     ("stages", "tokens"),
     [
         ([ran("alone", answer())], 40),

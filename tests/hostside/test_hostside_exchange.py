@@ -59,15 +59,15 @@ def refuse(*args: Any, **kwargs: Any) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "file by file"])
-def test_of_hundreds_of_imports_during_swaps_none_is_a_mixture(
+def test_of_many_imports_during_swaps_none_is_a_mixture(
     env: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool
 ) -> None:
     """Somebody starts Pythons while opsctl swaps. Without the wait for an instant of rest some
-    ten in a hundred see both versions (docs/security.md)."""
+    ten in a hundred see both versions (docs/security.md), so that 150 are enough to see it."""
     if at_once and not can_exchange(tmp_path):
         pytest.skip("this file system or kernel has no RENAME_EXCHANGE")
-    found = measure(env, monkeypatch, at_once=at_once, wanted=300, patience=200)
-    assert len(found.during) >= 300
+    found = measure(env, monkeypatch, at_once=at_once, wanted=150, patience=200)
+    assert len(found.during) >= 150
     assert [i for i in found.imports if i.mixed] == []
     assert {i.seen for i in found.imports} == {(0,), (1,)}, "both versions were seen, none failed"
     assert [starting for _, _, starting in found.swaps if starting] == []

@@ -67,7 +67,7 @@ def failed(run: Run, began: float, failure: StepFailed, *, restored: bool | None
         generation = run.origin
         end = "; rolled back, the old version is in place"
         remedy = f"the host needs nothing; for the cause: {remedy}" if remedy else ""
-        if run.unit_before is not None and run.unit_before.active:
+        if run.was_active:
             end = "; rolled back, the old version serves"
     else:
         exit_code = errors.EXIT_NOT_RESTORED

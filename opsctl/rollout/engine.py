@@ -229,8 +229,7 @@ def _restore(run: Run, failure: StepFailed) -> bool:
         if run.swapped and run.origin is not None:
             run.target = run.origin
             _step(run, "swap", steps.swap)
-        serving = run.unit_before is not None and run.unit_before.active
-        if serving:
+        if run.was_active:
             run.strict = False  # the old version is held to what it always was: no floor
             for name in ("start", "wait", "smoke"):
                 _step(run, name, registry.ACTS[name])
@@ -246,8 +245,10 @@ def _restore(run: Run, failure: StepFailed) -> bool:
     guarding.disarm(run)
     generation = f"generation {run.origin}" if run.origin is not None else "the old version"
     state = "is in place; the unit was down before and stays so"
-    if run.was_up:
-        state = "serves again" if serving else "is in place and starts; it did not serve before"
+    if run.was_active:
+        state = "serves again"
+    elif run.was_up:
+        state = "is in place and starts; it did not serve before"
     emit(Event("restore", "ok", f"{generation} {state}"))
     return True
 

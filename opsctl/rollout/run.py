@@ -140,6 +140,11 @@ class Run:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
+    def was_active(self) -> bool:
+        """Whether the service ran before."""
+        return self.unit_before is not None and self.unit_before.active
+
+    @property
     def was_up(self) -> bool:
         """Whether systemd ran the service before, or went on starting it: then it is not to be
         left stopped."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from opsctl.baseline import Baseline, Prompt
 from opsctl.sglang import DecodeBatch, Load
-from opsctl.smoke import answered, lossless, nan, speculation
+from opsctl.smoke import answered, lossless, speculation
 from opsctl.smoke.model import Check
 from opsctl.smoke.server import ServerFacts
 from opsctl.smoke.speculation import Thresholds, accept_len_alone
@@ -97,7 +97,6 @@ def judge(exam: Exam, seen: Seen) -> Iterator[Check]:
         deep=exam.deep,
         recapture=exam.recapture,
     )
-    yield nan.check(seen.ran, exam.baseline)
     yield from speculation.checks(seen.ran, exam.facts, seen.lines, exam.thresholds, exam.previous)
     yield _pool(seen.loads, seen.before)
 

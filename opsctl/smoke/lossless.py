@@ -24,6 +24,10 @@ _SELDOM: Final = 0.02
 # The share of prompts that a baseline may lack and still vouch for a server: another prefill chunk
 # makes another long prompt of one or two.
 _UNKNOWN: Final = 1 / 3
+_ARGMAX_OF_NAN: Final = 0
+# One answer may come to token 0 by another fault; where it is what ends texts, so do two.
+_LEAST_NAN: Final = 3
+_RUN_OF_NAN: Final = 4  # tokens on end, or up to the answer's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +119,20 @@ def checks(
     deep: Sequence[Prompt] = (),
     recapture: str = "",
 ) -> Iterator[Check]:
-    """`lossless`, and `canary` with it: the first prompt's answer before and after all else.
+    """`lossless`, `nan`, and `canary`: the first prompt's answer before and after all else.
     `none` says why there is no baseline; `recapture` is the command for one that has all of `deep`,
     the deep level's own prompts."""
     if baseline is None:
         reason = none or "there is no baseline to compare with"
         yield Check("lossless", "inconclusive", reason)
+        yield Check("nan", "skipped", "only a baseline can tell token 0 from an answer")
         yield _canary(ran, [])
         return
     all_of_it = compared(ran, baseline)
     found = _lossless(all_of_it, _prompts(ran, deep), baseline, captured)
     lacking = baseline.lacks(deep)
     yield _without(found, lacking, len(deep), recapture) if lacking else found
+    yield _nan(all_of_it)
     yield _canary(ran, all_of_it)
 
 
@@ -296,6 +302,35 @@ def _shown(each: Compared, baseline: Baseline) -> dict[str, Any]:
         "expected_text": known.text[:QUOTE],
         "got_text": answer.text[:QUOTE],
     }
+
+
+def _nan(found: Sequence[Compared]) -> Check:
+    """Whether the model computes NaN, told by the tokens: a server that does not look for it
+    answers with 200 all the same. Fails where most answers that are wrong turn into token 0; what
+    the journal says of NaN is the check `journal`'s.
+
+    torch.argmax takes NaN for the greatest value, and of several the first: of logits that are all
+    NaN it makes token 0, and so in each step until what makes them is over: a batch of some size.
+    """
+    name = "nan"
+    wrong = [each for each in found if each.wrong]
+    nan = [each for each in wrong if _is_nan(each)]
+    if len(nan) < max(_LEAST_NAN, len(wrong) / 2):
+        return Check(name, "pass", "no answers turn into what argmax makes of NaN")
+    first = nan[0]
+    reason = (
+        f"{counted(len(nan), 'answer')} of {len(wrong)} wrong ones turn into token "
+        f"{_ARGMAX_OF_NAN}, which argmax makes of NaN: {first.sample.job.prompt} ({first.stage}) "
+        f"from token {first.divergence.index} on"
+    )
+    stages = sorted({each.stage for each in nan})
+    return Check(name, "fail", reason, {"answers": len(nan), "stages": stages}, kind="nan_output")
+
+
+def _is_nan(each: Compared) -> bool:
+    assert each.divergence.index is not None
+    run = each.ids[each.divergence.index :][:_RUN_OF_NAN]
+    return bool(run) and all(token == _ARGMAX_OF_NAN for token in run)
 
 
 def _canary(ran: Sequence[Ran], found: Sequence[Compared]) -> Check:
